@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.utils import logging
 
 from batchrunner.engine.forward_input import ForwardInput
 from batchrunner.errors import ModelError
@@ -113,6 +114,7 @@ def _no_mask(*args: Any, **kwargs: Any) -> None:
 
 
 def register() -> None:
-    """Make `attn_implementation="batchrunner"` known to transformers."""
+    """Make `attn_implementation="batchrunner"` known to transformers, and keep its progress bars off our output."""
+    logging.disable_progress_bar()
     AttentionInterface.register(NAME, _attention)
     AttentionMaskInterface.register(NAME, _no_mask)

@@ -74,6 +74,14 @@ class Engine:
         return self.scheduler.has_unfinished
 
     @property
+    def num_running(self) -> int:
+        return len(self.scheduler.running)
+
+    @property
+    def num_waiting(self) -> int:
+        return len(self.scheduler.waiting)
+
+    @property
     def kv_use(self) -> float:
         """Share of the pool's blocks that running requests hold."""
         pool = self.scheduler.pool

@@ -33,14 +33,27 @@ class ModelFiles:
 
 def find_model(name: str) -> ModelFiles:
     """Turn the model named in a job file into files on this machine. Raises ModelError."""
+    return _from_path(local_path(name) or _download(name))
+
+
+def local_path(name: str) -> Path | None:
+    """The folder or file a model name means; None for a hub id. Raises ModelError for a path that is not there."""
     if name.startswith("package:"):
-        return _from_path(_package_path(name))
+        return _package_path(name)
     path = Path(name).expanduser()
     if path.exists():
-        return _from_path(path)
-    if name.startswith((".", "~", "/")) or name.count("/") != 1:
+        return path
+    if name.startswith((".", "~", "/")) or name.count("/") != 1 or name.endswith(".gguf"):
         raise ModelError(f"model {name!r}: there is no such folder or file")
-    return _from_path(_download(name))
+    return None
+
+
+def model_paths(name: str) -> list[Path]:
+    """The files of a model, unread: enough to see whether they have changed. Raises ModelError."""
+    path = local_path(name)
+    if path is None:
+        return []
+    return _content_files(path) if path.is_dir() else [path]
 
 
 def cache_folder() -> Path:
@@ -66,7 +79,7 @@ def _from_path(path: Path) -> ModelFiles:
             )
         raise ModelError(f"model {path}: the folder has no .safetensors file")
     _refuse_remote_code(config_path)
-    return ModelFiles(path, _fingerprint(path))
+    return ModelFiles(path, _digest_files(_content_files(path)))
 
 
 def _refuse_remote_code(config_path: Path) -> None:
@@ -81,9 +94,8 @@ def _refuse_remote_code(config_path: Path) -> None:
         raise ModelError(f"{config_path}: the model needs its own Python code (auto_map), which is never run")
 
 
-def _fingerprint(folder: Path) -> str:
-    files = sorted({file for pattern in _CONTENT for file in folder.glob(pattern) if file.is_file()})
-    return _digest_files(files)
+def _content_files(folder: Path) -> list[Path]:
+    return sorted({file for pattern in _CONTENT for file in folder.glob(pattern) if file.is_file()})
 
 
 def _digest_files(files: Iterable[Path]) -> str:

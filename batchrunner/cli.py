@@ -1,0 +1,140 @@
+"""The command line. Results go to stdout, messages to stderr; exit codes are listed in errors.py."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from batchrunner import __version__
+from batchrunner.errors import EXIT_CTRL_C, BatchrunError, UsageError
+
+JOB_FILE = click.argument("job_file", type=click.Path(path_type=Path))
+AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+OVERRIDES = click.option(
+    "-o", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a value: -o engine.block_size=32. May be repeated."
+)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="batchrun")
+def cli() -> None:
+    """Run a language model over a table: Parquet or JSONL in, Parquet out, no row lost."""
+
+
+@cli.command()
+@JOB_FILE
+@OVERRIDES
+@click.option("--wait", is_flag=True, help="Wait if another run works on the same output.")
+@AS_JSON
+def submit(job_file: Path, overrides: tuple[str, ...], wait: bool, as_json: bool) -> int:
+    """Run the jobs of JOB_FILE, or go on with them after an interruption."""
+    from rich.console import Console
+
+    from batchrunner.run.progress import choose_progress
+    from batchrunner.run.submit import run_job_file
+
+    loaded = _load(job_file, overrides)
+    summary = run_job_file(loaded, choose_progress(Console(stderr=True)), wait=wait)
+    if as_json:
+        _print_json(summary.to_dict())
+        return summary.exit_code
+    for job in summary.jobs:
+        click.echo(f"{job.name}: {job.num_answered:,} of {job.num_rows:,} rows answered, {job.num_failed:,} failed → {job.output}")
+        for kind, count in job.errors.items():
+            click.echo(f"  {count:,} × {kind}, the first: {job.example_errors[kind]}")
+        if not job.was_done and job.run.num_steps:
+            run = job.run
+            click.echo(
+                f"  {run.seconds:,.1f} s: {run.num_computed_tokens:,} tokens computed, {run.num_cached_tokens:,} of "
+                f"{run.num_prompt_tokens:,} prompt tokens from the prefix cache, {run.num_output_tokens:,} generated"
+            )
+    return summary.exit_code
+
+
+@cli.command()
+@click.argument("target", type=click.Path(path_type=Path))
+@AS_JSON
+def status(target: Path, as_json: bool) -> int:
+    """Say how far the jobs of TARGET (a job file or an output folder) are."""
+    from batchrunner.run.status import job_status
+
+    if target.is_dir():
+        found = [job_status(target)]
+    else:
+        found = [job_status(Path(job.output), job.name) for job in _load(target, ()).jobs]
+    if as_json:
+        _print_json({"jobs": found})
+        return 0
+    for job in found:
+        rows = f", {job['num_done']:,} of {job['num_rows']:,} rows, {job['num_failed']:,} failed" if "num_rows" in job else ""
+        holder = f" ({job['holder']})" if "holder" in job else ""
+        click.echo(f"{job['name']}: {job['state']}{holder}{rows} → {job['output']}")
+    return 0
+
+
+@cli.command()
+@JOB_FILE
+@OVERRIDES
+@AS_JSON
+def validate(job_file: Path, overrides: tuple[str, ...], as_json: bool) -> int:
+    """Check JOB_FILE and what it names, without loading a model."""
+    from batchrunner.validate import check_job_file
+
+    loaded = _load(job_file, overrides)
+    found = check_job_file(loaded)
+    if as_json:
+        _print_json({"valid": True, "jobs": found})
+        return 0
+    for job in found:
+        click.echo(f"{job['name']}: valid, {job['num_files']} input files, {job['num_bytes']:,} bytes → {job['output']}")
+    return 0
+
+
+@cli.command()
+@click.argument("path", type=click.Path(path_type=Path), default=Path("jobs.yaml"))
+@AS_JSON
+def init(path: Path, as_json: bool) -> int:
+    """Write a job file to start from, and a small input, beside each other."""
+    from batchrunner.starter import write_starter
+
+    written = [str(file) for file in write_starter(path)]
+    if as_json:
+        _print_json({"written": written})
+        return 0
+    click.echo(f"wrote {' and '.join(written)}; next: batchrun validate {path} && batchrun submit {path}")
+    return 0
+
+
+def _load(path: Path, overrides: tuple[str, ...]) -> Any:
+    from batchrunner.job_file import load_job_file, parse_override
+
+    return load_job_file(path, dict(map(parse_override, overrides)))
+
+
+def _print_json(value: Any) -> None:
+    click.echo(json.dumps(value, indent=2))
+
+
+def main() -> None:
+    """The `batchrun` command: runs a verb and turns every expected error into its message and exit code."""
+    wants_json = "--json" in sys.argv
+    try:
+        sys.exit(cli.main(standalone_mode=False) or 0)
+    except click.exceptions.Exit as error:
+        sys.exit(error.exit_code)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(UsageError.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        _fail("interrupted; run the same command again to go on", EXIT_CTRL_C, wants_json)
+    except BatchrunError as error:
+        _fail(str(error), error.exit_code, wants_json)
+
+
+def _fail(message: str, exit_code: int, wants_json: bool) -> None:
+    if wants_json:
+        _print_json({"error": message, "exit_code": exit_code})
+    click.echo(f"batchrun: {message}", err=True)
+    sys.exit(exit_code)

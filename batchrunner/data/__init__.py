@@ -1,0 +1,1 @@
+"""Rows in, rows out. Knows no model: a tokenizer is handed in."""

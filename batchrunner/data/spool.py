@@ -1,0 +1,162 @@
+"""The spool: every row of a job as a request, in input order, in one memory-mapped Arrow file.
+
+    digest    16 bytes of request identity without its occurrence; null for a row that cannot be asked
+    prompt    the token ids as big-endian uint32, so that the order of the bytes is the order of the ids
+    sampling  JSON where a row's parameters differ from the job's own; null otherwise
+    error_type, error
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from batchrunner.data.columns import JsonColumns, parquet_schema
+from batchrunner.data.prompts import Encoder, PromptBuilder
+from batchrunner.data.rows import Row, read_rows
+from batchrunner.data.sources import InputFile, find_inputs
+from batchrunner.errors import DataError, RowError
+from batchrunner.identity import ID_BYTES, request_digest, with_occurrence
+from batchrunner.spec import JobSpec, SamplingParams
+
+SCHEMA = pa.schema(
+    [
+        ("digest", pa.binary(ID_BYTES)),
+        ("prompt", pa.large_binary()),
+        ("sampling", pa.string()),
+        ("error_type", pa.string()),
+        ("error", pa.string()),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class InputColumns:
+    """The files of a job and the columns that pass through."""
+
+    files: tuple[InputFile, ...]
+    schema: pa.Schema
+    json_names: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class SpooledRequest:
+    request_id: bytes
+    token_ids: list[int]
+    sampling: SamplingParams
+
+
+class Spool:
+    """The rows of a job as requests, read from the file that write_spool made."""
+
+    def __init__(self, path: Path, columns: InputColumns, default: SamplingParams) -> None:
+        self.columns = columns
+        self._default = default
+        with pa.memory_map(str(path)) as source:
+            self.table: pa.Table = pa.ipc.open_file(source).read_all()
+        self.request_ids = self._number_occurrences()
+
+    def __len__(self) -> int:
+        return int(self.table.num_rows)
+
+    def request(self, row: int) -> SpooledRequest:
+        """The request of a row that has no error."""
+        prompt = np.frombuffer(self.table["prompt"][row].as_buffer(), dtype=">u4")
+        return SpooledRequest(self.request_ids[row].as_py(), prompt.tolist(), self.sampling(row))
+
+    def sampling(self, row: int) -> SamplingParams:
+        text = self.table["sampling"][row].as_py()
+        return self._default if text is None else SamplingParams.model_validate_json(text)
+
+    def _number_occurrences(self) -> pa.Array:
+        """Request ids [num_rows]; identical sampled requests get different ones, in input order."""
+        chunks = self.table["digest"].chunks
+        digests = pa.concat_arrays(chunks) if chunks else pa.array([], pa.binary(ID_BYTES))
+        is_greedy_job = self._default.is_greedy and self.table["sampling"].null_count == len(self)
+        if is_greedy_job or len(self) == 0:
+            return digests
+        codes = digests.dictionary_encode().indices.fill_null(-1).to_numpy()
+        order = np.argsort(codes, kind="stable")
+        is_repeat = np.concatenate([[False], codes[order][1:] == codes[order][:-1]])
+        begins = np.maximum.accumulate(np.where(is_repeat, 0, np.arange(len(self))))
+        ranks = np.empty(len(self), dtype=np.int64)
+        ranks[order] = np.arange(len(self)) - begins
+        repeated = [row for row in np.flatnonzero(ranks).tolist() if digests[row].is_valid]
+        repeated = [row for row in repeated if not self.sampling(row).is_greedy]
+        if not repeated:
+            return digests
+        ids = digests.to_pylist()
+        for row in repeated:
+            ids[row] = with_occurrence(ids[row], int(ranks[row]))
+        return pa.array(ids, pa.binary(ID_BYTES))
+
+
+def write_spool(
+    job: JobSpec, encoder: Encoder, fingerprint: str, path: Path, on_rows: Callable[[int], None]
+) -> Spool:
+    """Read, render and tokenise all rows of a job once, streaming. on_rows is told how many rows came through.
+
+    Raises DataError for input that cannot be read as a whole, for columns that collide with the output's, and with
+    `on_error: stop` for the first row that is broken.
+    """
+    files = find_inputs(job.inputs)
+    builder = PromptBuilder(job, encoder)
+    needed = builder.columns
+    default = SamplingParams(**job.sampling.constants())
+    json_columns = JsonColumns()
+    passing = parquet_schema([file for file in files if file.format == "parquet"])
+    _check_columns(passing.names, job)  # before an hour of tokenising, not after it
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, SCHEMA) as writer:
+        for file in files:
+            for rows in read_rows(file, needed):
+                if file.format == "jsonl":
+                    json_columns.see(rows)
+                records = [_record(row, builder, fingerprint, default, job) for row in rows]
+                writer.write_batch(pa.RecordBatch.from_pylist(records, SCHEMA))
+                on_rows(len(rows))
+    schema = _merged_schema(passing, json_columns, job)
+    return Spool(path, InputColumns(tuple(files), schema, json_columns.json_names), default)
+
+
+def _record(
+    row: Row, builder: PromptBuilder, fingerprint: str, default: SamplingParams, job: JobSpec
+) -> dict[str, Any]:
+    try:
+        if row.error is not None:
+            raise row.error
+        prompt = builder.build(row.values)
+    except RowError as error:
+        message = str(error) if row.error is not None else f"{row.place}: {error}"
+        if job.on_error == "stop":
+            raise DataError(f"{job.name}: {message} (on_error: stop)") from error
+        return {"error_type": error.error_type, "error": message}
+    return {
+        "digest": request_digest(fingerprint, prompt.token_ids, prompt.sampling),
+        "prompt": np.asarray(prompt.token_ids, dtype=">u4").tobytes(),
+        "sampling": None if prompt.sampling == default else prompt.sampling.model_dump_json(),
+    }
+
+
+def _merged_schema(parquet: pa.Schema, json_columns: JsonColumns, job: JobSpec) -> pa.Schema:
+    try:
+        schema = pa.unify_schemas([parquet, json_columns.schema()], promote_options="permissive")
+    except pa.ArrowException as error:
+        raise DataError(f"{job.name}: the columns of the Parquet and the JSONL files differ: {error}") from error
+    _check_columns(schema.names, job)
+    if job.columns is None:
+        return schema
+    missing = [name for name in job.columns if name not in schema.names]
+    if missing:
+        raise DataError(f"{job.name}: columns: the input has no {missing[0]!r}; it has {', '.join(schema.names)}")
+    return pa.schema([schema.field(name) for name in job.columns])
+
+
+def _check_columns(names: Sequence[str], job: JobSpec) -> None:
+    kept = names if job.columns is None else job.columns
+    for name in (job.column, "_batchrun"):
+        if name in kept:
+            remedy = "name the answer otherwise (column:)" if name == job.column else "choose what to keep (columns:)"
+            raise DataError(f"{job.name}: the input has a column {name!r} already; {remedy}")

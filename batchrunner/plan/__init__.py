@@ -1,0 +1,1 @@
+"""What to run in which order. Knows no model and no device."""

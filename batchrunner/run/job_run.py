@@ -1,0 +1,128 @@
+"""One job on its way: its rows, what is known of them, and what is still to ask."""
+
+import json
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from batchrunner.data.outputs import Results, output_schema, output_tables, write_output_files
+from batchrunner.data.prompts import Encoder
+from batchrunner.data.spool import Spool, SpooledRequest, write_spool
+from batchrunner.engine.request import Completion
+from batchrunner.errors import DataError, RowError
+from batchrunner.plan.order import run_order
+from batchrunner.run.output_folder import OutputFolder
+from batchrunner.run.state import JobState, open_state
+from batchrunner.run.storage import Storage
+from batchrunner.run.summary import JobSummary, RunCounters
+from batchrunner.spec import EngineConfig, JobSpec
+
+
+class JobRun:
+    """Made by open_job(); its output folder is locked by the caller."""
+
+    def __init__(self, job: JobSpec, folder: OutputFolder, spool: Spool, state: JobState, policy: Any) -> None:
+        self.job = job
+        self.spool = spool
+        self.state = state
+        self._folder = folder
+        self._order = run_order(spool.table["prompt"], spool.request_ids, policy, state.finished_ids())
+        self.num_asked = len(self._order)
+        self.num_pending = self.num_asked
+        self.num_failed = spool.table["error_type"].length() - spool.table["error_type"].null_count
+
+    @property
+    def num_done(self) -> int:
+        """Rows that need nothing more; equal rows are done together."""
+        return len(self.spool) - self.num_pending
+
+    def requests(self) -> Iterator[SpooledRequest]:
+        """What is still to ask, in the order it should run."""
+        for row in self._order.tolist():
+            yield self.spool.request(row)
+
+    def saved_tokens(self, request_id: bytes) -> list[int]:
+        return self.state.saved.get(request_id, [])
+
+    def finish(self, request_id: bytes, completion: Completion) -> None:
+        """Take in a result; an error is one too. With `on_error: stop` an error raises DataError instead."""
+        error = completion.error
+        if error is not None and self.job.on_error == "stop":
+            raise DataError(f"{self.job.name}: {error} (on_error: stop)")
+        self.state.finish(
+            request_id,
+            {
+                "text": None if error else completion.text,
+                "finish_reason": completion.finish_reason,
+                "num_prompt_tokens": completion.num_prompt_tokens,
+                "num_output_tokens": len(completion.token_ids),
+                "num_cached_tokens": completion.num_cached_tokens,
+                "num_preemptions": completion.num_preemptions,
+                "error_type": error and error.error_type,
+                "error": error and str(error),
+            },
+        )
+        self.num_pending -= 1
+        self.num_failed += error is not None
+
+    def write_progress(self, counters: RunCounters) -> None:
+        self._folder.write_progress(
+            {
+                "name": self.job.name,
+                "num_rows": len(self.spool),
+                "num_done": self.num_done,
+                "num_failed": self.num_failed,
+                "time": time.time(),
+                "run": {name: getattr(counters, name) for name in RunCounters.__slots__},
+            }
+        )
+
+    def complete(self, counters: RunCounters, digest: str) -> JobSummary:
+        """All rows are known: write the output, mark it done. Raises StorageError, DataError."""
+        self.state.compact()
+        results = Results(self.state.results(), self._folder.scratch / "results.arrow")
+        summary = JobSummary(self.job.name, str(self._folder.path), run=counters)
+        summary.num_computed_requests = self.state.num_finished
+
+        def counted() -> Iterator[Any]:
+            for table in output_tables(self.spool, results, self.job.column):
+                summary.count(table)
+                yield table
+
+        schema = output_schema(self.spool, self.job.column)
+        files = write_output_files(counted(), schema, len(self.spool), self._folder.scratch)
+        self._folder.publish(files, summary, digest)
+        self.state.remove_leftovers()
+        self.write_progress(counters)
+        shutil.rmtree(self._folder.scratch, ignore_errors=True)
+        return summary
+
+
+def open_job(
+    job: JobSpec,
+    folder: OutputFolder,
+    encoder: Encoder,
+    fingerprint: str,
+    engine: EngineConfig,
+    storage: Storage,
+    on_rows: Callable[[int], None],
+) -> JobRun:
+    """Read the rows of a job and what earlier runs know of it. Raises DataError, StorageError."""
+    spool = write_spool(job, encoder, fingerprint, folder.scratch / "spool.arrow", on_rows)
+    state = open_state(folder.state, storage)
+    return JobRun(job, folder, spool, state, engine.policy)
+
+
+def load_progress(state_folder: Path) -> dict[str, Any] | None:
+    """The last note of write_progress, if there is one."""
+    try:
+        values: dict[str, Any] = json.loads((state_folder / "progress.json").read_text())
+    except (OSError, ValueError):
+        return None
+    return values
+
+
+def failed_completion(error: RowError, num_prompt_tokens: int) -> Completion:
+    return Completion("", (), "error", num_prompt_tokens, 0, error=error)

@@ -1,0 +1,168 @@
+"""A whole run: all jobs of a job file, one engine, one queue."""
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from batchrunner.data.sources import find_inputs
+from batchrunner.engine.engine import Engine, model_fingerprint
+from batchrunner.engine.models import find_model
+from batchrunner.engine.request import Request
+from batchrunner.engine.tokenizer import Tokenizer
+from batchrunner.errors import ModelError, RowError
+from batchrunner.run.finished import job_digest
+from batchrunner.run.job_run import JobRun, failed_completion, open_job
+from batchrunner.run.output_folder import OutputFolder
+from batchrunner.run.progress import Progress, Snapshot
+from batchrunner.run.shutdown import Shutdown
+from batchrunner.run.storage import Storage
+from batchrunner.run.summary import JobSummary, RunCounters
+from batchrunner.spec import JobFile, JobSpec
+
+# Requests waiting in the engine beyond those running: enough to fill a step, few enough to keep memory flat.
+MIN_WAITING = 512
+MAX_WAITING = 2 * MIN_WAITING
+
+
+@dataclass(eq=False, slots=True)
+class OpenJob:
+    """A job that has work to do, with the digest that will mark it as done."""
+
+    run: JobRun
+    digest: str
+
+
+class Runner:
+    """Runs the jobs of a job file whose outputs are not done yet; their folders are locked by the caller."""
+
+    def __init__(self, job_file: JobFile, progress: Progress, shutdown: Shutdown, storage: Storage) -> None:
+        self._job_file = job_file
+        self._progress = progress
+        self._shutdown = shutdown
+        self._storage = storage
+        self._owners: dict[Request, JobRun] = {}
+        self._open: list[OpenJob] = []
+        self._summaries: dict[str, JobSummary] = {}
+        self._started = time.monotonic()
+
+    def run(self, jobs: list[JobSpec]) -> dict[str, JobSummary]:
+        """Bring the jobs to their end; job name → summary. Raises Interrupted with everything saved."""
+        files = find_model(self._job_file.model)
+        if not files.has_tokenizer:
+            raise ModelError(f"model {files.folder}: has no tokenizer, which prompts need")
+        tokenizer = Tokenizer(files.folder)
+        fingerprint = model_fingerprint(files, self._job_file.engine)
+        with ExitStack() as stack:
+            for job in jobs:
+                self._open.append(self._open_job(job, tokenizer, fingerprint))
+                stack.callback(self._open[-1].run.state.close)
+            self._complete_jobs(None)
+            if self._open:
+                self._progress.note("loading the model")
+                engine = stack.enter_context(Engine(files, **self._job_file.engine.model_dump()))
+                self._generate(engine)
+        return self._summaries
+
+    def _open_job(self, job: JobSpec, tokenizer: Tokenizer, fingerprint: str) -> OpenJob:
+        folder = OutputFolder(Path(job.output), self._storage)
+        folder.reopen()
+        digest = job_digest(self._job_file, job)  # before reading: what changes later is seen next time
+        num_rows = 0
+
+        def on_rows(count: int) -> None:
+            nonlocal num_rows
+            num_rows += count
+            self._progress.reading(job.name, num_rows)
+            self._shutdown.check()
+
+        run = open_job(job, folder, tokenizer, fingerprint, self._job_file.engine, self._storage, on_rows)
+        self._progress.note(
+            f"{job.name}: {len(run.spool):,} rows in {len(find_inputs(job.inputs))} files, {run.num_pending:,} requests to "
+            f"compute, {run.num_failed:,} rows cannot be asked"
+        )
+        return OpenJob(run, digest)
+
+    def _generate(self, engine: Engine) -> None:
+        """Feed, step, take in, save: until every job is complete."""
+        queue = self._requests(engine)
+        self._started = time.monotonic()
+        try:
+            while True:
+                self._feed(engine, queue)
+                if not engine.has_unfinished:
+                    break
+                self._shutdown.check()
+                for request in engine.step():
+                    self._owners.pop(request).finish(bytes.fromhex(request.request_id), engine.completion(request))
+                if any(job.run.state.is_sync_due for job in self._open):
+                    self._save(engine)
+                self._complete_jobs(engine)
+                self._show(engine)
+        finally:
+            self._save(engine)
+        self._complete_jobs(engine)
+
+    def _requests(self, engine: Engine) -> Iterator[Request]:
+        """The requests of all jobs, in order. Those the engine refuses become error rows on the way."""
+        for job in list(self._open):
+            for asked in job.run.requests():
+                try:
+                    saved = job.run.saved_tokens(asked.request_id)
+                    request = engine.request(asked.request_id.hex(), asked.token_ids, asked.sampling, saved)
+                    engine.add(request)
+                except RowError as error:
+                    job.run.finish(asked.request_id, failed_completion(error, len(asked.token_ids)))
+                    continue
+                self._owners[request] = job.run
+                yield request
+
+    def _feed(self, engine: Engine, queue: Iterator[Request]) -> None:
+        if engine.num_waiting < MIN_WAITING:
+            while engine.num_waiting < MAX_WAITING and next(queue, None) is not None:
+                pass
+
+    def _save(self, engine: Engine) -> None:
+        """Make all results and the tokens of unfinished requests durable."""
+        for request, job in self._owners.items():
+            if request.num_output_tokens:
+                job.state.save(bytes.fromhex(request.request_id), request.output_token_ids)
+        for open_job in self._open:
+            open_job.run.state.sync()
+            open_job.run.write_progress(self._counters(engine))
+
+    def _complete_jobs(self, engine: Engine | None) -> None:
+        for job in [job for job in self._open if job.run.num_pending == 0]:
+            counters = RunCounters() if engine is None else self._counters(engine)
+            self._summaries[job.run.job.name] = job.run.complete(counters, job.digest)
+            self._open.remove(job)
+
+    def _counters(self, engine: Engine) -> RunCounters:
+        names = [name for name in RunCounters.__slots__ if name != "seconds"]
+        values = {name: getattr(engine.counters, name) for name in names}
+        return RunCounters(seconds=round(time.monotonic() - self._started, 3), **values)
+
+    def _show(self, engine: Engine) -> None:
+        if not self._open:
+            return
+        seconds = time.monotonic() - self._started
+        runs = [job.run for job in self._open]
+        num_pending = sum(run.num_pending for run in runs)
+        num_finished = sum(run.num_asked for run in runs) - num_pending
+        self._progress.running(
+            Snapshot(
+                name=runs[0].job.name if len(runs) == 1 else f"{len(runs)} jobs",
+                num_rows=sum(len(run.spool) for run in runs),
+                num_done=sum(run.num_done for run in runs),
+                num_failed=sum(run.num_failed for run in runs),
+                num_running=engine.num_running,
+                seconds=seconds,
+                computed_per_second=engine.counters.num_computed_tokens / seconds,
+                output_per_second=engine.counters.num_output_tokens / seconds,
+                hit_rate=engine.counters.hit_rate,
+                kv_use=engine.kv_use,
+                num_preemptions=engine.counters.num_preemptions,
+                eta_seconds=seconds * num_pending / num_finished if num_finished > 0 else None,
+            )
+        )

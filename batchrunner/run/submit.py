@@ -1,0 +1,41 @@
+"""Run a job file: lock its outputs, skip what is done, run the rest."""
+
+from contextlib import ExitStack
+from pathlib import Path
+
+from batchrunner.run.finished import job_digest
+from batchrunner.run.lock import output_lock
+from batchrunner.run.output_folder import OutputFolder
+from batchrunner.run.progress import Progress
+from batchrunner.run.shutdown import Shutdown
+from batchrunner.run.storage import Storage
+from batchrunner.run.summary import JobSummary, Summary
+from batchrunner.spec import JobFile, JobSpec
+
+
+def run_job_file(job_file: JobFile, progress: Progress, *, wait: bool = False) -> Summary:
+    """Bring every job of the file to its end, going on where earlier runs stopped.
+
+    wait: wait for outputs that another runner works on. Raises LockedError, Interrupted and the errors of errors.py.
+    """
+    storage = Storage()
+    summaries: dict[str, JobSummary] = {}
+    todo: list[JobSpec] = []
+    with ExitStack() as stack:
+        for job in job_file.jobs:
+            folder = OutputFolder(Path(job.output), storage)
+            folder.create()
+            stack.enter_context(output_lock(folder.state, wait=wait))
+            finished = folder.finished_summary(job_digest(job_file, job))
+            if finished is not None:
+                summaries[job.name] = finished
+                progress.note(f"{job.name}: done already, nothing to compute")
+            else:
+                todo.append(job)
+        if todo:
+            shutdown = stack.enter_context(Shutdown())
+            from batchrunner.run.runner import Runner  # torch and transformers take seconds: only when there is work
+
+            with progress:
+                summaries.update(Runner(job_file, progress, shutdown, storage).run(todo))
+    return Summary(tuple(summaries[job.name] for job in job_file.jobs))
