@@ -3,13 +3,23 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from batchrunner.api import annotate, submit
     from batchrunner.engine.engine import Engine
+    from batchrunner.engine.request import Completion
+    from batchrunner.run.summary import Summary
     from batchrunner.spec import SamplingParams
 
 __version__ = "0.1.0"
-__all__ = ["Engine", "SamplingParams"]
+__all__ = ["Completion", "Engine", "SamplingParams", "Summary", "annotate", "submit"]
 
-_HOME = {"Engine": "batchrunner.engine.engine", "SamplingParams": "batchrunner.spec"}
+_HOME = {
+    "annotate": "api",
+    "submit": "api",
+    "Completion": "engine.request",
+    "Engine": "engine.engine",
+    "SamplingParams": "spec",
+    "Summary": "run.summary",
+}
 
 
 def __getattr__(name: str) -> Any:
@@ -18,4 +28,4 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'batchrunner' has no attribute {name!r}")
     import importlib
 
-    return getattr(importlib.import_module(_HOME[name]), name)
+    return getattr(importlib.import_module(f"batchrunner.{_HOME[name]}"), name)

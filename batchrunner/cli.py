@@ -13,7 +13,11 @@ from batchrunner.errors import EXIT_CTRL_C, BatchrunError, UsageError
 JOB_FILE = click.argument("job_file", type=click.Path(path_type=Path))
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 OVERRIDES = click.option(
-    "-o", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a value: -o engine.block_size=32. May be repeated."
+    "-o",
+    "overrides",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Override a value, as in -o engine.block_size=32; may be repeated.",
 )
 
 
@@ -41,7 +45,8 @@ def submit(job_file: Path, overrides: tuple[str, ...], wait: bool, as_json: bool
         _print_json(summary.to_dict())
         return summary.exit_code
     for job in summary.jobs:
-        click.echo(f"{job.name}: {job.num_answered:,} of {job.num_rows:,} rows answered, {job.num_failed:,} failed → {job.output}")
+        answered = f"{job.num_answered:,} of {job.num_rows:,} rows answered, {job.num_failed:,} failed"
+        click.echo(f"{job.name}: {answered} → {job.output}")
         for kind, count in job.errors.items():
             click.echo(f"  {count:,} × {kind}, the first: {job.example_errors[kind]}")
         if not job.was_done and job.run.num_steps:
@@ -68,7 +73,9 @@ def status(target: Path, as_json: bool) -> int:
         _print_json({"jobs": found})
         return 0
     for job in found:
-        rows = f", {job['num_done']:,} of {job['num_rows']:,} rows, {job['num_failed']:,} failed" if "num_rows" in job else ""
+        rows = ""
+        if "num_rows" in job:
+            rows = f", {job['num_done']:,} of {job['num_rows']:,} rows, {job['num_failed']:,} failed"
         holder = f" ({job['holder']})" if "holder" in job else ""
         click.echo(f"{job['name']}: {job['state']}{holder}{rows} → {job['output']}")
     return 0
@@ -88,7 +95,8 @@ def validate(job_file: Path, overrides: tuple[str, ...], as_json: bool) -> int:
         _print_json({"valid": True, "jobs": found})
         return 0
     for job in found:
-        click.echo(f"{job['name']}: valid, {job['num_files']} input files, {job['num_bytes']:,} bytes → {job['output']}")
+        inputs = f"{job['num_files']:,} input files, {job['num_bytes']:,} bytes"
+        click.echo(f"{job['name']}: valid, {inputs} → {job['output']}")
     return 0
 
 

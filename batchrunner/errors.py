@@ -51,7 +51,7 @@ class StorageError(BatchrunError):
     exit_code = 74
 
 
-class Interrupted(BatchrunError):
+class Interrupted(BatchrunError):  # noqa: N818  it is no fault
     """The run was asked to stop and has saved its state.
 
     exit_code is 130 after Ctrl-C and 75 after any other signal.

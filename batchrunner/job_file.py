@@ -15,6 +15,12 @@ from batchrunner.errors import JobFileError
 MAX_FILE_BYTES = 1_000_000
 MAX_ALIASES = 100
 _ENV = re.compile(r"\$\{env:([A-Za-z_][A-Za-z0-9_]*)\}")
+_CHILDREN: dict[str, type[BaseModel]] = {
+    "engine": spec.EngineConfig,
+    "jobs": spec.JobSpec,
+    "sampling": spec.SamplingSpec,
+    "messages": spec.Message,
+}
 _REMOTE = re.compile(r"^[a-z][a-z0-9+.-]*://")
 
 
@@ -181,7 +187,9 @@ def _walk(
     value at its end, and the model whose key the last step is.
     """
     path: list[int | str] = []
-    node, model, parent = document, spec.JobFile, None
+    node = document
+    model: type[BaseModel] | None = spec.JobFile
+    parent: type[BaseModel] | None = None
     for position, step in enumerate(loc):
         is_key = names_a_key and position == len(loc) - 1
         if isinstance(node, list) and isinstance(step, int) and step < len(node):
@@ -193,6 +201,5 @@ def _walk(
     return path, node, parent
 
 
-def _model_of(model: type[BaseModel] | None, field: str) -> Any:
-    children = {"engine": spec.EngineConfig, "jobs": spec.JobSpec, "sampling": spec.SamplingSpec, "messages": spec.Message}
-    return children.get(field, model)
+def _model_of(model: type[BaseModel] | None, field: str) -> type[BaseModel] | None:
+    return _CHILDREN.get(field, model)

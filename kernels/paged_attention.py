@@ -99,7 +99,9 @@ def paged_attention(
     return out
 
 
-def _attend_chunk(query: Tensor, k_cache: Tensor, v_cache: Tensor, segment: Segment, options: AttentionOptions) -> Tensor:
+def _attend_chunk(
+    query: Tensor, k_cache: Tensor, v_cache: Tensor, segment: Segment, options: AttentionOptions
+) -> Tensor:
     num_tokens, context_len = segment.num_tokens, segment.context_len
     key = k_cache[segment.block_table].flatten(0, 1)[:context_len]
     value = v_cache[segment.block_table].flatten(0, 1)[:context_len]
@@ -132,7 +134,7 @@ def _attend_decodes(
     if options.window:
         visible &= key_position >= context_lens - options.window
     # The query heads that share a KV head stand as rows of one small matrix: no KV is repeated.
-    packed = query.unflatten(1, (num_kv_heads, -1))
+    packed = query.view(query.shape[0], num_kv_heads, -1, query.shape[2])
     sinks = None if options.sinks is None else options.sinks.view(num_kv_heads, -1)[None, :, :, None]
     out = _softmax_attention(packed, key, value, visible[:, None, None], options, sinks)
     return out.flatten(1, 2)

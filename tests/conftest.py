@@ -18,7 +18,8 @@ def build_tiny_model(family: str, folder: Path, seed: int = 0) -> None:
     import torch
     import transformers
 
-    common = {"vocab_size": TINY_VOCABULARY, "initializer_range": 0.3, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
+    common = {"vocab_size": TINY_VOCABULARY, "initializer_range": 0.3}
+    common |= {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
     rotary = {
         "hidden_size": 64,
         "intermediate_size": 96,

@@ -58,8 +58,9 @@ class Reference:
     @torch.inference_mode()
     def generate(self, case: Case) -> list[int]:
         inputs = torch.tensor([case.token_ids])
+        mask = torch.ones_like(inputs)
         output = self.model.generate(
-            inputs, attention_mask=torch.ones_like(inputs), max_new_tokens=case.max_tokens, do_sample=False, pad_token_id=0
+            inputs, attention_mask=mask, max_new_tokens=case.max_tokens, do_sample=False, pad_token_id=0
         )
         return output[0, len(case.token_ids) :].tolist()
 

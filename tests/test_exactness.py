@@ -28,7 +28,9 @@ LAYOUTS: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture(scope="module", params=TINY_FAMILIES)
-def tiny(request: pytest.FixtureRequest, tiny_models: dict[str, Path]) -> tuple[Path, Reference, list[Case], list[list[int]]]:
+def tiny(
+    request: pytest.FixtureRequest, tiny_models: dict[str, Path]
+) -> tuple[Path, Reference, list[Case], list[list[int]]]:
     folder = tiny_models[request.param]
     reference = Reference(folder)
     cases = mixed_cases(200, TINY_VOCABULARY, max_prompt=100, max_new=40)
@@ -61,7 +63,9 @@ SMOLLM2_LAYOUTS = ("defaults", "block 1", "block 7, small pool", "block 16, smal
 
 @pytest.mark.slow
 @pytest.mark.parametrize("layout", SMOLLM2_LAYOUTS)
-def test_smollm2_differs_only_at_ties(smollm2: tuple[Path, Reference, list[Case], list[list[int]]], layout: str) -> None:
+def test_smollm2_differs_only_at_ties(
+    smollm2: tuple[Path, Reference, list[Case], list[list[int]]], layout: str
+) -> None:
     folder, reference, cases, expected = smollm2
     with Engine(folder, **{"kv_tokens": 20_000, **LAYOUTS[layout]}) as engine:
         # A batch of one takes as long as transformers itself; its warm pass would show nothing new.

@@ -80,9 +80,7 @@ def parquet_schema(files: Sequence[InputFile]) -> pa.Schema:
     return merged
 
 
-def input_tables(
-    files: Sequence[InputFile], schema: pa.Schema, json_names: frozenset[str]
-) -> Iterator[pa.Table]:
+def input_tables(files: Sequence[InputFile], schema: pa.Schema, json_names: frozenset[str]) -> Iterator[pa.Table]:
     """All input rows in order, with one schema for all files. A column that a file lacks is null there."""
     for file in files:
         if file.format == "parquet":

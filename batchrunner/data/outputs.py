@@ -98,7 +98,7 @@ def output_tables(spool: Spool, results: Results, column: str) -> Iterator[pa.Ta
         yield pa.table(arrays, schema=schema)
         start = end
     if start != len(spool):
-        raise DataError(f"the input has lost rows while the job ran ({len(spool)} then, {start} now); run the job again")
+        raise DataError(f"the input had {len(spool)} rows when the job began and has {start} now; run the job again")
 
 
 def _bookkeeping(spool: Spool, found: pa.Table, start: int) -> pa.ChunkedArray:

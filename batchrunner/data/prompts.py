@@ -8,7 +8,8 @@ from typing import Any, Protocol
 
 import jinja2
 from jinja2 import meta, nodes
-from jinja2.sandbox import ImmutableSandboxedEnvironment, SecurityError
+from jinja2.exceptions import SecurityError
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 from pydantic import ValidationError
 
 from batchrunner.errors import JobFileError, RowError
@@ -42,7 +43,8 @@ class _Sandbox(ImmutableSandboxedEnvironment):
         sizes = [len(v) if isinstance(v, str | bytes | list | tuple) else v for v in (left, right)]
         if all(isinstance(size, int | float) for size in sizes):
             is_repetition = any(isinstance(v, str | bytes | list | tuple) for v in (left, right))
-            if operator == "**" and abs(sizes[1]) > 1000 or is_repetition and sizes[0] * sizes[1] > MAX_PROMPT_CHARS:
+            is_too_long = is_repetition and sizes[0] * sizes[1] > MAX_PROMPT_CHARS
+            if is_too_long or (operator == "**" and abs(sizes[1]) > 1000):
                 raise SecurityError(f"{operator!r} would make a value too large for a prompt")
         return super().call_binop(context, operator, left, right)
 
@@ -87,7 +89,8 @@ class Template:
             raise RowError("missing_column", f"{error.message}; the row has: {', '.join(values)}") from error
         except _NullError as error:
             nulls = [name for name in values if values[name] is None and (self.uses_row or name in self.columns)]
-            raise RowError("null_value", f"null in {', '.join(nulls) or 'a value'}, which the template prints") from error
+            where = ", ".join(nulls) or "a value"
+            raise RowError("null_value", f"null in {where}, which the template prints") from error
         except (jinja2.TemplateError, ArithmeticError, TypeError, ValueError, LookupError, AttributeError) as error:
             raise RowError("template_error", f"the template fails on this row: {error}") from error
         return "".join(pieces)
@@ -112,7 +115,7 @@ class PromptBuilder:
         self._prompt = templates[0] if isinstance(job.prompt, str) else None
         self._messages: list[tuple[str, Template]] = []
         if isinstance(job.messages, tuple):
-            self._messages = [(message.role, template) for message, template in zip(job.messages, templates, strict=True)]
+            self._messages = list(zip([message.role for message in job.messages], templates, strict=True))
         self._constants = job.sampling.constants()
         self._sampling_columns = job.sampling.columns()
         self._default = SamplingParams(**self._constants)
@@ -148,9 +151,8 @@ class PromptBuilder:
         assert isinstance(self._job.prompt, ColumnRef)
         value = _column(values, self._job.prompt.column)
         if not isinstance(value, str):
-            raise RowError(
-                "not_text", f"column {self._job.prompt.column!r} holds a {type(value).__name__}, not text: {_short(value)}"
-            )
+            kind = type(value).__name__
+            raise RowError("not_text", f"column {self._job.prompt.column!r} holds a {kind}, not text: {_short(value)}")
         return value
 
     def _sampling(self, values: dict[str, Any]) -> SamplingParams:
@@ -185,9 +187,8 @@ def _printable(value: Any) -> Any:
     if isinstance(value, jinja2.Undefined | str | int | float | Decimal):
         return value
     if isinstance(value, dict | list | tuple | bytes):
-        raise RowError(
-            "not_text", f"the template prints a {type(value).__name__}: {_short(value)} (use | tojson, or one of its parts)"
-        )
+        kind = type(value).__name__
+        raise RowError("not_text", f"the template prints a {kind}: {_short(value)} (use | tojson, or a part of it)")
     return value
 
 

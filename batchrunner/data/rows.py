@@ -85,7 +85,7 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes | None]]:
                     num_bytes += len(rest)
                 num_bytes += len(line)
                 if num_bytes > UNSUSPICIOUS_BYTES and num_bytes > MAX_RATIO * size:
-                    raise DataError(f"{path}: unpacks to over {MAX_RATIO} times its size; unpack it first if this is right")
+                    raise DataError(f"{path}: unpacks to over {MAX_RATIO} times its size; if that is right, unpack it")
                 if is_too_long:
                     yield number, None
                 elif not line.isspace():
@@ -96,10 +96,10 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes | None]]:
 
 def _open(path: Path) -> IO[bytes]:
     if path.suffix == ".gz":
-        return io.BufferedReader(gzip.open(path, "rb"), 2**20)  # type: ignore[arg-type]
+        return io.BufferedReader(gzip.open(path, "rb"), 2**20)
     if path.suffix == ".zst":
         reader = zstandard.ZstdDecompressor().stream_reader(path.open("rb"), read_across_frames=True, closefd=True)
-        return io.BufferedReader(reader, 2**20)  # type: ignore[arg-type]
+        return io.BufferedReader(reader, 2**20)
     return path.open("rb", 2**20)
 
 
@@ -111,7 +111,7 @@ def _parse_line(line: bytes | None, place: str) -> Row:
         values = json.loads(text)
         # Half of a surrogate pair is valid JSON, but no text: it could be neither tokenised nor written.
         json.dumps(values, ensure_ascii=False).encode("utf-8")
-    except UnicodeError as error:
+    except (UnicodeDecodeError, UnicodeEncodeError) as error:
         return Row({}, place, RowError("bad_encoding", f"{place}: not valid UTF-8: {error.reason}"))
     except (ValueError, RecursionError) as error:
         return Row({}, place, RowError("bad_json", f"{place}: not valid JSON: {error}: {_excerpt(line)}"))

@@ -38,7 +38,7 @@ def find_inputs(inputs: tuple[str, ...]) -> list[InputFile]:
         if Path(name).is_dir():
             found = [InputFile(path, kind) for path in _files_below(Path(name)) if (kind := _format(path))]
         else:
-            paths = sorted(glob.glob(name, recursive=True)) if glob.has_magic(name) else [name]
+            paths = sorted(glob.glob(name, recursive=True)) if glob.has_magic(name) else [name]  # noqa: PTH207  absolute
             found = [_input_file(Path(path)) for path in paths if not Path(path).is_dir()]
         if not found:
             raise DataError(f"input {name!r}: no such file, or nothing in it ({', '.join(_SUFFIXES)})")

@@ -1,9 +1,9 @@
 """The spool: every row of a job as a request, in input order, in one memory-mapped Arrow file.
 
-    digest    16 bytes of request identity without its occurrence; null for a row that cannot be asked
-    prompt    the token ids as big-endian uint32, so that the order of the bytes is the order of the ids
-    sampling  JSON where a row's parameters differ from the job's own; null otherwise
-    error_type, error
+digest    16 bytes of request identity without its occurrence; null for a row that cannot be asked
+prompt    the token ids as big-endian uint32, so that the order of the bytes is the order of the ids
+sampling  JSON where a row's parameters differ from the job's own; null otherwise
+error_type, error
 """
 
 from collections.abc import Callable, Sequence
@@ -94,9 +94,7 @@ class Spool:
         return pa.array(ids, pa.binary(ID_BYTES))
 
 
-def write_spool(
-    job: JobSpec, encoder: Encoder, fingerprint: str, path: Path, on_rows: Callable[[int], None]
-) -> Spool:
+def write_spool(job: JobSpec, encoder: Encoder, fingerprint: str, path: Path, on_rows: Callable[[int], None]) -> Spool:
     """Read, render and tokenise all rows of a job once, streaming. on_rows is told how many rows came through.
 
     Raises DataError for input that cannot be read as a whole, for columns that collide with the output's, and with

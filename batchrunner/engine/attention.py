@@ -84,7 +84,13 @@ def attention_by(layer_attention: LayerAttention) -> Iterator[None]:
 
 
 def _attention(
-    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any, scaling: float | None = None, **options: Any
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Any,
+    scaling: float | None = None,
+    **options: Any,
 ) -> tuple[Tensor, None]:
     """The function transformers calls; query [1, heads, T, dim], key and value [1, kv heads, T, dim]."""
     layer = getattr(module, "layer_idx", None)
@@ -115,6 +121,6 @@ def _no_mask(*args: Any, **kwargs: Any) -> None:
 
 def register() -> None:
     """Make `attn_implementation="batchrunner"` known to transformers, and keep its progress bars off our output."""
-    logging.disable_progress_bar()
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     AttentionInterface.register(NAME, _attention)
     AttentionMaskInterface.register(NAME, _no_mask)

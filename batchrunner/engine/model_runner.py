@@ -1,7 +1,9 @@
 """Everything that touches the device: the model, the KV cache, one forward pass a step."""
 
+import math
 from typing import Any
 
+import numpy as np
 import torch
 from transformers import AutoModelForCausalLM
 
@@ -32,7 +34,7 @@ class ModelRunner:
         if dtype == "auto":
             dtype = "float32" if device.type == "cpu" else "auto"
         try:
-            self.model: Any = AutoModelForCausalLM.from_pretrained(
+            model: Any = AutoModelForCausalLM.from_pretrained(
                 str(files.folder),
                 dtype=dtype if dtype == "auto" else getattr(torch, dtype),
                 attn_implementation=attention.NAME,
@@ -41,7 +43,7 @@ class ModelRunner:
             )
         except (OSError, ValueError, KeyError, ImportError) as error:
             raise ModelError(f"model {files.folder}: transformers cannot load it: {error}") from error
-        self.model.to(device).eval()
+        self.model = model.to(device).eval()
         self.config = self.model.config.get_text_config()
         self.layers = self._probe()
         self._kv: PagedKV | None = None
@@ -70,13 +72,19 @@ class ModelRunner:
     @property
     def kv_bytes_per_token(self) -> int:
         """The KV formula for one token: the sum over layers of n_kv_head · (d_key + d_value) · sizeof(dtype)."""
-        return sum(layer.num_kv_heads * (layer.key_dim + layer.value_dim) for layer in self.layers) * self.dtype.itemsize
+        num_values = sum(layer.num_kv_heads * (layer.key_dim + layer.value_dim) for layer in self.layers)
+        return num_values * self.dtype.itemsize
 
     def allocate(self, num_blocks: int, block_size: int) -> None:
         """Make the KV cache. Zeros: what padding reads is masked, but 0 · NaN would not be."""
 
         def cache(num_heads: int, dim: int) -> torch.Tensor:
-            return torch.zeros(num_blocks, block_size, num_heads, dim, dtype=self.dtype, device=self.device)
+            shape = (num_blocks, block_size, num_heads, dim)
+            if self.device.type == "cpu":
+                # numpy's zeros are given by the system page by page, as they are used; torch's are written at once.
+                num_bytes = math.prod(shape) * self.dtype.itemsize
+                return torch.from_numpy(np.zeros(num_bytes, dtype=np.uint8)).view(self.dtype).view(shape)
+            return torch.zeros(shape, dtype=self.dtype, device=self.device)
 
         self._block_size = block_size
         self._kv = PagedKV(

@@ -88,9 +88,9 @@ def _refuse_remote_code(config_path: Path) -> None:
         config = json.loads(config_path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ModelError(f"{config_path}: not readable as JSON: {error}") from error
-    from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
+    from transformers.models.auto import configuration_auto
 
-    if config.get("auto_map") and config.get("model_type") not in CONFIG_MAPPING_NAMES:
+    if config.get("auto_map") and config.get("model_type") not in configuration_auto.CONFIG_MAPPING:
         raise ModelError(f"{config_path}: the model needs its own Python code (auto_map), which is never run")
 
 
@@ -124,7 +124,7 @@ def _download(hub_id: str) -> Path:
         return Path(snapshot_download(hub_id, allow_patterns=list(_CONTENT)))
     except Exception as error:  # the hub client raises many kinds; each means that there is no model
         raise ModelError(
-            f"model {hub_id!r}: no such folder or file here, and the hub did not give it: {type(error).__name__}: {error}"
+            f"model {hub_id!r}: not a folder or file, and the hub does not give it: {type(error).__name__}: {error}"
         ) from error
 
 
@@ -157,7 +157,8 @@ def _convert_gguf(path: Path, target: Path) -> None:
     except Exception as error:  # a broken or unknown file fails anywhere in two libraries
         raise ModelError(f"model {path}: cannot be read as GGUF: {type(error).__name__}: {error}") from error
     # What was loaded is plain float32; saved as it stands it would claim to be quantised still.
-    settings = {k: v for k, v in model.config.to_dict().items() if k not in ("quantization_config", "_model_name_or_path")}
+    dropped = ("quantization_config", "_model_name_or_path")
+    settings = {key: value for key, value in model.config.to_dict().items() if key not in dropped}
     plain = type(model)(type(model.config)(**settings)).float()
     plain.load_state_dict(model.state_dict())
     plain.generation_config.eos_token_id = tokenizer.eos_token_id

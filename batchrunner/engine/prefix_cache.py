@@ -131,7 +131,8 @@ class PrefixCache:
             count = self._pool.ref_counts[node.block]
             evictable += count == 1
             for child in node.children.values():
-                assert child.parent is node and self._pool.ref_counts[child.block] <= count, "a child outlives its parent"
+                assert child.parent is node
+                assert self._pool.ref_counts[child.block] <= count, "a child outlives its parent"
         assert evictable == self.num_evictable
         reachable = {id(node) for _, _, node in self._leaves}
         assert all(id(node) in reachable for node in nodes if self._is_evictable_leaf(node)), "a leaf was lost"
@@ -163,15 +164,15 @@ class PrefixCache:
 
     def _push(self, node: Node) -> None:
         if len(self._leaves) > 4 * len(self._node_of) + 64:
-            self._leaves = [entry for entry in self._leaves if entry[0] == entry[2].last_used and self._is_evictable_leaf(entry[2])]
+            self._leaves = [
+                entry for entry in self._leaves if entry[0] == entry[2].last_used and self._is_evictable_leaf(entry[2])
+            ]
             heapq.heapify(self._leaves)
         self._clock += 1
         heapq.heappush(self._leaves, (node.last_used, self._clock, node))
 
     def _is_evictable_leaf(self, node: Node) -> bool:
-        return (
-            self._node_of.get(node.block) is node and not node.children and self._pool.ref_counts[node.block] == 1
-        )
+        return self._node_of.get(node.block) is node and not node.children and self._pool.ref_counts[node.block] == 1
 
     def _walk(self) -> Iterator[Node]:
         stack = list(self.root.children.values())

@@ -53,8 +53,8 @@ class Scheduler:
         if self.pool.num_blocks_for(request.max_kv_tokens) > self.pool.num_blocks:
             raise RowError(
                 "exceeds_kv_memory",
-                f"the prompt of {request.num_prompt_tokens:,} tokens and up to {request.sampling.max_tokens:,} new ones "
-                f"need KV memory for {request.max_kv_tokens:,} tokens; the pool holds "
+                f"the prompt of {request.num_prompt_tokens:,} tokens and up to {request.sampling.max_tokens:,} new "
+                f"ones need KV memory for {request.max_kv_tokens:,} tokens; the pool holds "
                 f"{self.pool.num_blocks * self.pool.block_size:,} (engine.kv_tokens, engine.kv_memory)",
             )
         self.waiting.append(request)
@@ -131,7 +131,7 @@ class Scheduler:
         self.batching.admitted(is_full=False)
 
     def _num_new_tokens(self, request: Request, schedule: Schedule) -> int:
-        """As many as fit in the step; a part of a prompt ends with a full block, so that others can share it at once."""
+        """As many as fit in the step; a part of a prompt ends with a full block, so that others can share it."""
         budget = self.limits.max_batch_tokens - schedule.num_tokens
         if request.num_remaining_tokens <= budget:
             return request.num_remaining_tokens

@@ -10,7 +10,9 @@ import pyarrow.compute as pc
 Rows = npt.NDArray[np.int64]
 
 
-def run_order(prompts: pa.ChunkedArray, request_ids: pa.Array, policy: Literal["prefix", "fcfs"], done: pa.Array) -> Rows:
+def run_order(
+    prompts: pa.ChunkedArray, request_ids: pa.Array, policy: Literal["prefix", "fcfs"], done: pa.Array
+) -> Rows:
     """Rows to run, one for each distinct request that is not done.
 
     prompts: token ids as big-endian bytes, null where a row cannot be run. With policy "prefix" prompts that begin
@@ -20,9 +22,11 @@ def run_order(prompts: pa.ChunkedArray, request_ids: pa.Array, policy: Literal["
     is_pending = pc.and_(pc.is_valid(request_ids), pc.invert(pc.is_in(request_ids, value_set=done)))
     is_wanted = np.logical_and(first, is_pending.to_numpy(zero_copy_only=False))
     if policy == "fcfs":
-        return np.flatnonzero(is_wanted)
+        in_input_order: Rows = np.flatnonzero(is_wanted)
+        return in_input_order
     order: Rows = pc.sort_indices(pa.table({"prompt": prompts}), [("prompt", "ascending")]).to_numpy().astype(np.int64)
-    return order[is_wanted[order]]
+    ordered: Rows = order[is_wanted[order]]
+    return ordered
 
 
 def _first_occurrences(request_ids: pa.Array) -> npt.NDArray[np.bool_]:

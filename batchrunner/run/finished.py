@@ -15,7 +15,7 @@ def job_digest(job_file: JobFile, job: JobSpec) -> str:
     inputs = [file.path for file in find_inputs(job.inputs)]
     for path in inputs:
         if path.resolve().is_relative_to(job.output):
-            raise DataError(f"{job.name}: the input {path} lies in the output folder {job.output}; choose another output")
+            raise DataError(f"{job.name}: the input {path} lies in the output folder; choose another output")
     config = job_file.engine
     return stat_digest(
         [*inputs, *model_paths(job_file.model)], job_file.model, config.device, config.dtype, job.model_dump_json()

@@ -113,7 +113,7 @@ def read_journal(path: Path) -> JournalContents:
 
 
 def _encode(record: Record) -> bytes:
-    payload = msgpack.packb(record)
+    payload: bytes = msgpack.packb(record)
     return _HEAD.pack(MARKER, len(payload), _checksum(payload)) + payload
 
 

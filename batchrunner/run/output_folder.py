@@ -1,6 +1,6 @@
 """The output folder of one job: its names, when it is done, and how a new result takes an old one's place.
 
-    data-00000-of-00001.parquet …   _SUCCESS   summary.json   report.html   .batchrun/
+data-00000-of-00001.parquet …   _SUCCESS   summary.json   report.html   .batchrun/
 """
 
 import hashlib

@@ -2,7 +2,6 @@
 
 import time
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Protocol, Self
 
 from rich.console import Console
@@ -37,7 +36,7 @@ class Progress(Protocol):
     """What a run tells about itself. A context manager; note() may be called at any time."""
 
     def __enter__(self) -> Self: ...
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None: ...
+    def __exit__(self, *exception: object) -> None: ...
 
     def note(self, text: str) -> None:
         """A message that stays."""
@@ -60,7 +59,7 @@ class LineProgress:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *exception: object) -> None:
         pass
 
     def note(self, text: str) -> None:
@@ -98,7 +97,7 @@ class LiveProgress:
         self._live.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *exception: object) -> None:
         self._live.stop()
 
     def note(self, text: str) -> None:
@@ -145,9 +144,7 @@ def _panel(snapshot: Snapshot) -> Table:
         f"{snapshot.computed_per_second:,.0f} tokens/s ({snapshot.output_per_second:,.0f} out)",
         f"ETA {_duration(snapshot.eta_seconds)}",
     )
-    grid.add_row(
-        "", f"hit rate {snapshot.hit_rate:.0%}   KV {snapshot.kv_use:.0%}", f"{snapshot.num_running} running"
-    )
+    grid.add_row("", f"hit rate {snapshot.hit_rate:.0%}   KV {snapshot.kv_use:.0%}", f"{snapshot.num_running} running")
     return grid
 
 

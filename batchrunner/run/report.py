@@ -8,7 +8,8 @@ _PAGE = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><title>{{ s.name }}</title>
 <style>
  body { font: 15px/1.5 system-ui, sans-serif; max-width: 46rem; margin: 2rem auto; padding: 0 1rem; color: #222 }
- table { border-collapse: collapse; margin: 1rem 0 } td, th { padding: .25rem .9rem .25rem 0; text-align: left; vertical-align: top }
+ table { border-collapse: collapse; margin: 1rem 0 }
+ td, th { padding: .25rem .9rem .25rem 0; text-align: left; vertical-align: top }
  td.n { text-align: right; font-variant-numeric: tabular-nums } .bar { background: #eee; height: 1rem; width: 100% }
  .bar div { background: {{ "#2a7d4f" if not s.num_failed else "#c8811a" }}; height: 100%; width: {{ answered }}% }
  code { background: #f4f4f4; padding: 0 .2rem }
@@ -28,7 +29,8 @@ _PAGE = """<!doctype html>
 </table>
 {% if s.errors %}<h2>Failed rows</h2>
 <table><tr><th>kind<th>rows<th>first one
-{% for kind, count in s.errors.items() %} <tr><td>{{ kind }}<td class="n">{{ "{:,}".format(count) }}<td>{{ s.example_errors[kind] }}
+{% for kind, count in s.errors.items() %}
+ <tr><td>{{ kind }}<td class="n">{{ "{:,}".format(count) }}<td>{{ s.example_errors[kind] }}
 {% endfor %}</table>{% endif %}
 <h2>How the answers ended</h2>
 <table>{% for reason, count in s.finish_reasons.items() %} <tr><td>{{ reason }}<td class="n">{{ "{:,}".format(count) }}

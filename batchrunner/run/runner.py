@@ -6,7 +6,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from batchrunner.data.sources import find_inputs
 from batchrunner.engine.engine import Engine, model_fingerprint
 from batchrunner.engine.models import find_model
 from batchrunner.engine.request import Request
@@ -79,8 +78,8 @@ class Runner:
 
         run = open_job(job, folder, tokenizer, fingerprint, self._job_file.engine, self._storage, on_rows)
         self._progress.note(
-            f"{job.name}: {len(run.spool):,} rows in {len(find_inputs(job.inputs))} files, {run.num_pending:,} requests to "
-            f"compute, {run.num_failed:,} rows cannot be asked"
+            f"{job.name}: {len(run.spool):,} rows in {len(run.spool.columns.files):,} files, {run.num_pending:,} "
+            f"requests to compute, {run.num_failed:,} rows cannot be asked"
         )
         return OpenJob(run, digest)
 
@@ -128,9 +127,9 @@ class Runner:
         for request, job in self._owners.items():
             if request.num_output_tokens:
                 job.state.save(bytes.fromhex(request.request_id), request.output_token_ids)
-        for open_job in self._open:
-            open_job.run.state.sync()
-            open_job.run.write_progress(self._counters(engine))
+        for item in self._open:
+            item.run.state.sync()
+            item.run.write_progress(self._counters(engine))
 
     def _complete_jobs(self, engine: Engine | None) -> None:
         for job in [job for job in self._open if job.run.num_pending == 0]:

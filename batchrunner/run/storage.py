@@ -1,4 +1,4 @@
-"""The few file operations that durability rests on. Tests replace this class by one that fails or dies at any of them."""
+"""The few file operations that durability rests on. Tests replace this class by one that fails at any of them."""
 
 import hashlib
 import os
@@ -32,7 +32,7 @@ class Storage:
             os.close(descriptor)
 
     def publish(self, temporary: Path, final: Path) -> None:
-        """Give a finished file its final name, which must not exist (a hard link is atomic everywhere, NFS included)."""
+        """Give a finished file its final name, which must not exist: a hard link is atomic everywhere, NFS included."""
         self.sync_path(temporary)
         os.link(temporary, final)
         self.sync_path(final.parent)

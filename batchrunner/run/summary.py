@@ -54,7 +54,7 @@ class JobSummary:
         self.finish_reasons = _added(self.finish_reasons, book.field("finish_reason"))
         self.errors = _added(self.errors, book.field("error_type").drop_null())
         for error_type, error in zip(
-            book.field("error_type").filter(failed).to_pylist(), book.field("error").filter(failed).to_pylist(), strict=True
+            *(book.field(name).filter(failed).to_pylist() for name in ("error_type", "error")), strict=True
         ):
             self.example_errors.setdefault(error_type, error)
         for name in ("num_prompt_tokens", "num_output_tokens", "num_cached_tokens"):
