@@ -24,7 +24,7 @@ class ContinuousBatching:
 class StaticBatching:
     """A batch is filled once and ends with its longest member. The baseline.
 
-    Filling may take several steps where the prompts exceed the tokens of one.
+    Filling may take several steps where the prompts exceed the tokens of one; those filled first decode meanwhile.
     """
 
     def __init__(self) -> None:

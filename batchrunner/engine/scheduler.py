@@ -108,36 +108,44 @@ class Scheduler:
             num_new_tokens = self._num_new_tokens(request, schedule)
             if not self._make_room(request, num_new_tokens, schedule):
                 break
-            self._plan(request, num_new_tokens, schedule)
+            if num_new_tokens:
+                self._plan(request, num_new_tokens, schedule)
             position += 1
 
     def _admit_waiting(self, schedule: Schedule) -> None:
         if not self.batching.may_admit(len(self.running)):
             return
-        while self.waiting and len(self.running) < self.limits.max_running:
-            if schedule.num_tokens >= self.limits.max_batch_tokens:
-                self.batching.admitted(is_full=True)
-                return
+        is_full = False
+        while self.waiting and len(self.running) < self.limits.max_running and not is_full:
             request = self.waiting[0]
             self._reuse(request, schedule)
+            num_new_tokens = self._num_new_tokens(request, schedule)
+            is_full = num_new_tokens == 0
             # All that is known of the request must fit, and leave every running one a block to grow into.
-            if self._num_blocks_missing(request, request.num_tokens) + len(self.running) > self._num_available:
+            missing = self._num_blocks_missing(request, request.num_tokens)
+            if is_full or missing + len(self.running) > self._num_available:
                 self._give_back(request, schedule)
                 break
             self.waiting.popleft()
             self.running.append(request)
             self.counters.num_prompt_tokens += request.num_prompt_tokens if request.high_water == 0 else 0
-            self._plan(request, self._num_new_tokens(request, schedule), schedule)
-        self.batching.admitted(is_full=False)
+            self._plan(request, num_new_tokens, schedule)
+        self.batching.admitted(is_full=is_full)
 
     def _num_new_tokens(self, request: Request, schedule: Schedule) -> int:
-        """As many as fit in the step; a part of a prompt ends with a full block, so that others can share it."""
+        """As many as fit in the step, possibly none.
+
+        A part of a prompt ends with a full block: one that ended inside a block could not be shared, and its siblings
+        would compute their own from there on. Only a step of less than a block has no choice.
+        """
         budget = self.limits.max_batch_tokens - schedule.num_tokens
         if request.num_remaining_tokens <= budget:
             return request.num_remaining_tokens
         end = request.num_computed_tokens + budget
         aligned = end - end % self.pool.block_size
-        return max(aligned, end if aligned <= request.num_computed_tokens else 0) - request.num_computed_tokens
+        if aligned <= request.num_computed_tokens:
+            return 0 if schedule.num_tokens else budget
+        return aligned - request.num_computed_tokens
 
     def _num_blocks_missing(self, request: Request, num_tokens: int) -> int:
         return self.pool.num_blocks_for(num_tokens) - len(request.block_table)

@@ -1,6 +1,6 @@
 """The output folder of one job: its names, when it is done, and how a new result takes an old one's place.
 
-data-00000-of-00001.parquet …   _SUCCESS   summary.json   report.html   .batchrun/
+data-00000-of-00001.parquet …   _SUCCESS   summary.json   report.html   README.md   .batchrun/
 """
 
 import hashlib
@@ -14,6 +14,15 @@ from batchrunner.run.parts import check_parquet
 from batchrunner.run.report import render_report
 from batchrunner.run.storage import Storage
 from batchrunner.run.summary import JobSummary
+
+# A dataset card: with it, datasets.load_dataset(FOLDER) reads the data files and leaves the others alone.
+_CARD = """---
+configs:
+- config_name: default
+  data_files: data-*.parquet
+---
+Output of the batchrun job {name}: one row for each input row, in the input's order. summary.json has the figures.
+"""
 
 
 class OutputFolder:
@@ -73,6 +82,7 @@ class OutputFolder:
                 self._storage.publish(file.path, self.path / file.path.name)
             self._write("summary.json", json.dumps(summary.to_dict(), indent=2) + "\n")
             self._write("report.html", render_report(summary))
+            self._write("README.md", _CARD.format(name=summary.name))
             sizes = {path.name: path.stat().st_size for path in self._data_files()}
             self._write("_SUCCESS", json.dumps({"digest": digest, "files": sizes}) + "\n")
         except OSError as error:

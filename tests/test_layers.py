@@ -1,0 +1,90 @@
+"""Dependencies go in one direction."""
+
+import ast
+from pathlib import Path
+
+PACKAGE = Path(__file__).parent.parent / "batchrunner"
+
+# layer → the layers it may import besides itself; a module of the package's root is a layer of its own.
+MAY_IMPORT: dict[str, set[str]] = {
+    "errors": set(),
+    "spec": set(),
+    "identity": {"spec"},
+    "job_file": {"spec", "errors"},
+    "kernels": set(),
+    "plan": {"errors", "spec"},
+    "data": {"errors", "spec", "identity"},
+    "engine": {"errors", "spec", "identity", "kernels"},
+    "run": {"errors", "spec", "identity", "data", "plan", "engine"},
+    "validate": {"errors", "spec", "data", "engine"},
+    "starter": {"errors"},
+    "api": {"errors", "spec", "job_file", "run"},
+    "cli": {"errors", "job_file", "run", "validate", "starter", "__version__"},
+    "": {"api", "engine", "run", "spec"},
+}
+# Decisions are made without torch: these must run in a simulator and answer in milliseconds.
+WITHOUT_TORCH = (
+    "errors",
+    "spec",
+    "identity",
+    "job_file",
+    "plan",
+    "data",
+    "validate",
+    "engine/request",
+    "engine/schedule",
+    "engine/scheduler",
+    "engine/block_pool",
+    "engine/prefix_cache",
+    "engine/batching",
+)
+HEAVY = ("torch", "transformers", "tokenizers")
+
+
+def modules() -> list[Path]:
+    return [path for path in PACKAGE.rglob("*.py") if "job_files" not in path.parts]
+
+
+def imports(path: Path) -> set[str]:
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            is_package = node.module == "batchrunner"
+            names |= {f"batchrunner.{alias.name}" for alias in node.names} if is_package else {node.module}
+    return names
+
+
+def layer(path: Path) -> str:
+    relative = path.relative_to(PACKAGE)
+    return relative.parts[0] if len(relative.parts) > 1 else relative.stem.replace("__init__", "")
+
+
+def test_every_module_imports_only_what_its_layer_may() -> None:
+    wrong = []
+    for path in modules():
+        own = layer(path)
+        for name in imports(path):
+            if name.split(".")[0] != "batchrunner":
+                continue
+            target = name.split(".")[1] if "." in name else ""
+            if target != own and target not in MAY_IMPORT[own]:
+                wrong.append(f"{path.relative_to(PACKAGE)} imports {name}")
+    assert wrong == []
+
+
+def test_decisions_are_made_without_torch() -> None:
+    wrong = []
+    for path in modules():
+        name = path.relative_to(PACKAGE).with_suffix("").as_posix()
+        if any(name == entry or name.startswith(f"{entry}/") for entry in WITHOUT_TORCH):
+            wrong += [f"{name} imports {found}" for found in imports(path) if found.split(".")[0] in HEAVY]
+    assert wrong == []
+
+
+def test_kernels_are_never_imported_by_their_top_level_name() -> None:
+    assert [path for path in modules() if any(name.split(".")[0] == "kernels" for name in imports(path))] == []
+    assert not (PACKAGE.parent / "kernels" / "__init__.py").exists()
+    assert (PACKAGE / "kernels").resolve() == PACKAGE.parent / "kernels"
+    assert (PACKAGE / "job_files").resolve() == PACKAGE.parent / "jobs"
