@@ -261,7 +261,7 @@ def test_rows_come_in_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert len({row.place for batch in batches for row in batch}) == 7
 
 
-def test_a_jsonl_file_that_has_vanished_is_an_error_with_its_name(tmp_path: Path) -> None:
+def test_a_parquet_file_that_has_vanished_is_an_error_with_its_name(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"gone\.parquet"):
         all_rows(InputFile(tmp_path / "gone.parquet", "parquet"))
 

@@ -307,7 +307,7 @@ def test_a_collision_goes_away_with_another_name_or_without_the_column(tmp_path:
 def test_columns_chooses_what_passes_through_and_its_order(
     tmp_path: Path, as_parquet: bool, columns: list[str] | None, names: list[str]
 ) -> None:
-    rows = [{"t": "x", "a": 1, "b": [1]}, {"t": "y", "a": None, "b": []}]
+    rows: list[dict[str, Any]] = [{"t": "x", "a": 1, "b": [1]}, {"t": "y", "a": None, "b": []}]
     spool = spool_of(tmp_path, rows_as(as_parquet, rows), columns=columns)
     assert names_of(spool) == names
     passed = spool.columns
