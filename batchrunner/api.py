@@ -1,5 +1,6 @@
 """What a script calls: annotate() and submit(). Engine is in engine/engine.py."""
 
+import filecmp
 import json
 import tempfile
 from collections.abc import Sequence
@@ -51,12 +52,9 @@ def annotate(
 
     Raises UsageError for another type of dataset, and the errors of batchrunner.errors.
     """
-    table = _to_table(dataset)
     with tempfile.TemporaryDirectory(prefix="batchrunner-") as scratch:
-        folder = Path(scratch)
-        target = folder / "output" if output is None else Path(output).resolve()
-        source = folder / "input.parquet" if output is None else _kept_input(target)
-        _write_input(table, source)
+        target = Path(scratch) / "output" if output is None else Path(output).resolve()
+        source = _write_input(dataset, Path(scratch) if output is None else target.parent / f".{target.name}.input")
         job: dict[str, Any] = {"name": "annotate", "input": str(source), "output": str(target), "column": column}
         job |= {"sampling": _sampling(sampling)}
         job |= {key: value for key, value in (("prompt", prompt), ("messages", messages)) if value is not None}
@@ -101,47 +99,38 @@ def _sampling(sampling: SamplingParams | dict[str, Any] | None) -> dict[str, Any
     return dict(sampling or {})
 
 
-def _kept_input(target: Path) -> Path:
-    """The input of an annotate() call with an output stays there: its name must be the same for the next call."""
-    folder = target.parent / f".{target.name}.input"
+def _write_input(dataset: Any, folder: Path) -> Path:
+    """Write the rows as an input file. An unchanged file is left alone, so that a finished job stays finished."""
     folder.mkdir(parents=True, exist_ok=True)
-    return folder / "input.parquet"
-
-
-def _write_input(table: pa.Table, path: Path) -> None:
-    """Write the table unless it is there already: an unchanged file means a finished job stays finished."""
-    if path.exists() and pq.read_table(path).equals(table.replace_schema_metadata(None)):
-        return
-    pq.write_table(table.replace_schema_metadata(None), path)
+    if isinstance(dataset, list) and all(isinstance(row, dict) for row in dataset):
+        path, new = folder / "input.jsonl", folder / "new.jsonl"
+        try:
+            new.write_text("".join(json.dumps(row) + "\n" for row in dataset))
+        except (TypeError, ValueError) as error:
+            raise UsageError(f"annotate(): a row is not JSON: {error}; give a pyarrow.Table for such values") from error
+    else:
+        path, new = folder / "input.parquet", folder / "new.parquet"
+        pq.write_table(_to_table(dataset).replace_schema_metadata(None), new)
+    if not path.exists() or not filecmp.cmp(path, new, shallow=False):
+        new.replace(path)
+    new.unlink(missing_ok=True)
+    return path
 
 
 def _to_table(dataset: Any) -> pa.Table:
     if isinstance(dataset, pa.Table):
         return dataset
-    if isinstance(dataset, list) and all(isinstance(row, dict) for row in dataset):
-        return _table_of_dicts(dataset)
     kind = f"{type(dataset).__module__.partition('.')[0]}.{type(dataset).__name__}"
     if kind == "pandas.DataFrame":
         return pa.Table.from_pandas(dataset, preserve_index=False)
     if kind == "datasets.Dataset":
         return dataset.with_format("arrow")[:]
+    if kind == "datasets.DatasetDict":
+        raise UsageError(f"annotate(): a DatasetDict holds several data sets; give one of them: {', '.join(dataset)}")
     raise UsageError(
         f"annotate(): a {kind} is no data set it knows; give a datasets.Dataset, a list of dicts, a pyarrow.Table or a "
         "pandas.DataFrame"
     )
-
-
-def _table_of_dicts(rows: list[dict[str, Any]]) -> pa.Table:
-    """Columns whose values fit no Arrow type go in as JSON text; the caller gets the dicts back unchanged."""
-    names = dict.fromkeys(name for row in rows for name in row)
-    columns: dict[str, Any] = {}
-    for name in names:
-        values = [row.get(name) for row in rows]
-        try:
-            columns[name] = pa.array(values)
-        except (pa.ArrowException, OverflowError):
-            columns[name] = pa.array([value if isinstance(value, str) else json.dumps(value) for value in values])
-    return pa.table(columns)
 
 
 def _like(dataset: Any, answers: pa.Table) -> Any:

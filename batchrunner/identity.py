@@ -18,7 +18,7 @@ def request_digest(model_fingerprint: str, token_ids: Sequence[int], sampling: S
             del effective[name]
     head = json.dumps([model_fingerprint, effective], sort_keys=True).encode()
     digest = hashlib.blake2b(head, digest_size=ID_BYTES)
-    digest.update(array("I", token_ids).tobytes())
+    digest.update(array("q", token_ids).tobytes())
     return digest.digest()
 
 

@@ -57,7 +57,7 @@ def write_kv(key: Tensor, value: Tensor, k_cache: Tensor, v_cache: Tensor, slots
     v_cache.view(-1, *v_cache.shape[2:]).index_copy_(0, slots, value)
 
 
-def group_decodes(segments: list[Segment]) -> list[DecodeGroup]:
+def group_decodes(segments: list[Segment], device: torch.device) -> list[DecodeGroup]:
     """Sort one-token segments by context length and cut where padding would exceed MAX_PADDING."""
     ordered = sorted(segments, key=lambda segment: segment.context_len)
     groups: list[DecodeGroup] = []
@@ -72,9 +72,9 @@ def group_decodes(segments: list[Segment]) -> list[DecodeGroup]:
         tables = [segment.block_table for segment in members]
         groups.append(
             DecodeGroup(
-                torch.tensor([segment.start for segment in members]),
-                torch.nn.utils.rnn.pad_sequence(tables, batch_first=True),
-                torch.tensor([segment.context_len for segment in members]),
+                torch.tensor([segment.start for segment in members], device=device),
+                torch.nn.utils.rnn.pad_sequence(tables, batch_first=True).to(device),
+                torch.tensor([segment.context_len for segment in members], device=device),
             )
         )
         begin = end

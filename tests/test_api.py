@@ -58,6 +58,16 @@ def test_a_filtered_dataset_is_annotated_as_it_reads(chat_model: Path) -> None:
     assert len(annotated) == 5
 
 
+def test_values_that_fit_no_column_type_are_the_row_s_own_matter(chat_model: Path) -> None:
+    rows = annotate([{"text": "a"}, {"text": None}, {"text": 3}, {"text": ["x"]}], chat_model, prompt="{{ text }}")
+    assert [row["_batchrun"]["error_type"] for row in rows] == [None, "null_value", "not_text", "not_text"]
+    assert [row["text"] for row in rows] == ["a", None, 3, ["x"]]
+    with pytest.raises(UsageError, match="is not JSON"):
+        annotate([{"text": b"bytes"}], chat_model)
+    with pytest.raises(UsageError, match="give one of them: train"):
+        annotate(datasets.DatasetDict(train=datasets.Dataset.from_list(ROWS)), chat_model)
+
+
 def test_messages_and_sampling_objects(chat_model: Path) -> None:
     messages = [{"role": "user", "content": "{{ text }}"}]
     sampling = batchrunner.SamplingParams(max_tokens=3)

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from batchrunner import Engine, SamplingParams
+from batchrunner.engine.schedule import Schedule
 from batchrunner.errors import DeviceError, UsageError
 
 PROMPTS = [f"prompt number {i}, about {'cats' if i % 2 else 'dogs'}" for i in range(12)]
@@ -39,9 +40,15 @@ def test_each_prompt_may_have_its_own_parameters(engine: Engine) -> None:
 
 
 def test_a_prompt_that_cannot_be_answered_has_an_error_and_the_others_an_answer(engine: Engine) -> None:
-    found = engine.generate(["fine", "x" * 600, [], "fine too"], SamplingParams(max_tokens=3))
-    assert [c.error and c.error.error_type for c in found] == [None, "prompt_too_long", "empty_prompt", None]
-    assert [c.finish_reason == "error" for c in found] == [False, True, True, False]
+    found = engine.generate(["fine", "x" * 600, [], [999_999], [-1], "fine too"], SamplingParams(max_tokens=3))
+    kinds = [c.error and c.error.error_type for c in found]
+    assert kinds == [None, "prompt_too_long", "empty_prompt", "bad_token_id", "bad_token_id", None]
+    assert [c.finish_reason == "error" for c in found] == [False, True, True, True, True, False]
+
+
+def test_one_text_is_no_list_of_prompts(engine: Engine) -> None:
+    with pytest.raises(UsageError, match="put the text into a list"):
+        engine.generate("hello")
 
 
 def test_sampled_answers_do_not_depend_on_the_batch(chat_model: Path) -> None:
@@ -93,6 +100,41 @@ def test_a_warm_cache_changes_nothing_but_the_work(chat_model: Path) -> None:
         assert [c.token_ids for c in warm] == [c.token_ids for c in cold]
         assert engine.counters.num_computed_tokens - computed < 0.6 * computed
         assert all(c.num_cached_tokens > 16 for c in warm)
+
+
+class FailsOn:
+    """A runner that fails on one token id, around a real one."""
+
+    def __init__(self, runner: Any, token_id: int) -> None:
+        self._runner = runner
+        self._token_id = token_id
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._runner, name)
+
+    def run(self, schedule: Schedule) -> list[int]:
+        tokens: list[int] = self._runner.run(schedule)
+        for item in schedule.scheduled:
+            if self._token_id in item.request.token_ids[item.start : item.end]:
+                raise RuntimeError("an illegal memory access")
+        return tokens
+
+
+def test_a_row_the_model_fails_on_is_an_error_and_the_others_are_answered(chat_model: Path) -> None:
+    with Engine(chat_model, kv_tokens=4096) as engine:
+        sampling = SamplingParams(max_tokens=6)
+        expected = engine.generate(PROMPTS, sampling)
+        assert engine.tokenizer is not None
+        poison = engine.tokenizer.encode_prompt("#")[-1]
+        assert not any(poison in completion.token_ids for completion in expected)
+        engine.runner = FailsOn(engine.runner, poison)
+        got = engine.generate([*PROMPTS[:5], "a # here", *PROMPTS[5:]], sampling)
+        culprit = got.pop(5)
+        assert culprit.error is not None
+        assert culprit.error.error_type == "engine_error"
+        assert "an illegal memory access" in str(culprit.error)
+        assert [c.token_ids for c in got] == [c.token_ids for c in expected]
+        engine.scheduler.check_integrity()
 
 
 def test_on_finished_tells_each_prompt_once(engine: Engine) -> None:

@@ -34,6 +34,8 @@ WITHOUT_TORCH = (
     "engine/request",
     "engine/schedule",
     "engine/scheduler",
+    "engine/block_tables",
+    "engine/quarantine",
     "engine/block_pool",
     "engine/prefix_cache",
     "engine/batching",

@@ -13,6 +13,8 @@ from batchrunner.kernels.paged_attention import (
     write_kv,
 )
 
+CPU = torch.device("cpu")
+
 
 def direct(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, position: int, options: AttentionOptions
@@ -58,7 +60,7 @@ def test_a_mixed_step_equals_the_direct_computation(
         first += new
     query = torch.randn(first, heads, dim)
     chunks = [segment for segment in segments if segment.num_tokens > 1]
-    decodes = group_decodes([segment for segment in segments if segment.num_tokens == 1])
+    decodes = group_decodes([segment for segment in segments if segment.num_tokens == 1], CPU)
     out = paged_attention(query, k_cache, v_cache, chunks, decodes, options)
     for segment, (start, new), key, value in zip(segments, spans, keys, values, strict=True):
         for i in range(new):
@@ -68,7 +70,7 @@ def test_a_mixed_step_equals_the_direct_computation(
 
 def test_decodes_of_very_different_lengths_are_not_padded_together() -> None:
     segments = [Segment(i, 1, n, torch.arange(n)) for i, n in enumerate([100, 3, 4, 90, 1, 95])]
-    groups = group_decodes(segments)
+    groups = group_decodes(segments, CPU)
     rows = [group.rows.tolist() for group in groups]
     assert sorted(row for group in rows for row in group) == [0, 1, 2, 3, 4, 5]
     for group in groups:
@@ -77,4 +79,4 @@ def test_decodes_of_very_different_lengths_are_not_padded_together() -> None:
 
 
 def test_no_decodes_make_no_groups() -> None:
-    assert group_decodes([]) == []
+    assert group_decodes([], CPU) == []

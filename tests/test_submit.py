@@ -1,6 +1,7 @@
 """Whole jobs on a tiny model: what is written, what is computed again, what stops a job."""
 
 import json
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ from jobs_for_tests import SilentProgress, answers, job_file, read_output, run, 
 
 from batchrunner import SamplingParams
 from batchrunner.engine.engine import Engine
-from batchrunner.errors import DataError, LockedError, OutputError
+from batchrunner.errors import DataError, LockedError, OutputError, StorageError
 from batchrunner.run.lock import output_lock
 from batchrunner.run.submit import run_job_file
 
@@ -36,7 +37,7 @@ def test_rows_come_out_in_order_with_their_columns_and_answers(chat_model: Path,
 def test_equal_rows_are_computed_once(chat_model: Path, tmp_path: Path) -> None:
     write_jsonl(tmp_path / "in.jsonl", ROWS)
     summary = run(job_file(chat_model, tmp_path, SHORT))
-    assert summary.jobs[0].num_computed_requests == 17
+    assert summary.jobs[0].num_distinct_requests == 17
     found = answers(tmp_path / "out0")
     assert all(found[i] == found[i % 17] for i in range(60))
 
@@ -45,7 +46,7 @@ def test_equal_rows_that_are_sampled_are_computed_each(chat_model: Path, tmp_pat
     write_jsonl(tmp_path / "in.jsonl", [{"text": "same"}] * 8)
     sampling = {"max_tokens": 12, "temperature": 1.0}
     summary = run(job_file(chat_model, tmp_path, {"sampling": sampling}))
-    assert summary.jobs[0].num_computed_requests == 8
+    assert summary.jobs[0].num_distinct_requests == 8
     found = answers(tmp_path / "out0")
     assert len(set(found)) > 6
     again = {"sampling": sampling, "output": "again"}
@@ -76,7 +77,7 @@ def test_more_rows_compute_only_themselves(chat_model: Path, tmp_path: Path) -> 
     write_jsonl(tmp_path / "in.jsonl", [*new[:5], *ROWS, *new[5:]])
     summary = run(loaded)
     assert summary.jobs[0].run.num_output_tokens <= 10 * 6
-    assert summary.jobs[0].num_computed_requests == 27
+    assert summary.jobs[0].num_distinct_requests == 27
     assert answers(tmp_path / "out0")[5:-5] == before
 
 
@@ -234,3 +235,48 @@ def test_a_run_tells_how_it_goes(chat_model: Path, tmp_path: Path) -> None:
     assert max(snapshot.kv_use for snapshot in progress.snapshots) > 0
     assert max(snapshot.num_running for snapshot in progress.snapshots) == 4
     assert last.eta_seconds is not None
+
+
+def test_an_input_in_the_output_folder_is_never_replaced(chat_model: Path, tmp_path: Path) -> None:
+    write_jsonl(tmp_path / "in.jsonl", ROWS)
+    run(job_file(chat_model, tmp_path, SHORT))
+    before = read_output(tmp_path / "out0")
+    (tmp_path / "link").symlink_to(tmp_path)
+    for name in ("out0/*.parquet", "link/out0/*.parquet"):
+        job = SHORT | {"input": name, "columns": ["id"], "column": "second"}
+        with pytest.raises(DataError, match="lies in the output folder"):
+            run(job_file(chat_model, tmp_path, job))
+    assert read_output(tmp_path / "out0") == before
+
+
+def test_a_refused_job_creates_nothing(chat_model: Path, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no such file"):
+        run(job_file(chat_model, tmp_path, SHORT))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_failed_for_want_of_memory_is_asked_again_with_more(chat_model: Path, tmp_path: Path) -> None:
+    write_jsonl(tmp_path / "in.jsonl", [{"text": "short"}, {"text": "long " * 20}])
+    first = run(job_file(chat_model, tmp_path, SHORT, kv_tokens=64))
+    assert first.jobs[0].errors == {"exceeds_kv_memory": 1}
+    second = run(job_file(chat_model, tmp_path, SHORT, kv_tokens=512))
+    assert second.num_failed == 0
+    assert second.jobs[0].run.num_output_tokens <= 6
+    assert read_output(tmp_path / "out0")["_batchrun"][1]["error"].as_py() is None
+
+
+@pytest.mark.parametrize("limit", [2_000, 9_000, 20_000])
+def test_a_full_disk_stops_the_job_and_loses_nothing(chat_model: Path, tmp_path: Path, limit: int) -> None:
+    """Whichever file is met first: the spool, the journal or the output."""
+    write_jsonl(tmp_path / "in.jsonl", [{"text": f"row {i}"} for i in range(300)])
+    loaded = job_file(chat_model, tmp_path, SHORT)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+    try:
+        with pytest.raises(StorageError, match="File too large"):
+            run(loaded)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert not (tmp_path / "out0" / "_SUCCESS").exists()
+    summary = run(loaded)
+    assert (summary.num_rows, summary.num_failed) == (300, 0)

@@ -13,6 +13,7 @@ from batchrunner.engine.memory import num_kv_blocks
 from batchrunner.engine.model_runner import ModelRunner, choose_device
 from batchrunner.engine.models import ModelFiles, find_model
 from batchrunner.engine.prefix_cache import PrefixCache
+from batchrunner.engine.quarantine import Quarantine
 from batchrunner.engine.request import Completion, Request
 from batchrunner.engine.schedule import Counters, Schedule
 from batchrunner.engine.scheduler import Limits, Scheduler
@@ -29,7 +30,10 @@ AUTO_MAX_BATCH_TOKENS = {"cpu": 256, "cuda": 8192}
 class Runner(Protocol):
     """What the engine needs of a ModelRunner."""
 
+    @property
+    def vocabulary_size(self) -> int: ...
     def run(self, schedule: Schedule) -> list[int]: ...
+    def close(self) -> None: ...
 
 
 class Engine:
@@ -46,13 +50,15 @@ class Engine:
         self.files = model if isinstance(model, ModelFiles) else find_model(str(model))
         device = choose_device(self.config.device)
         self.tokenizer = Tokenizer(self.files.folder) if self.files.has_tokenizer else None
-        self.runner = ModelRunner(self.files, device, self.config.dtype)
-        self.context_len = self.runner.context_len
-        self.eos_token_ids = self.runner.eos_token_ids
+        runner = ModelRunner(self.files, device, self.config.dtype)
+        self.context_len = runner.context_len
+        self.eos_token_ids = runner.eos_token_ids
         self.fingerprint = model_fingerprint(self.files, self.config)
-        num_blocks = num_kv_blocks(self.config, self.runner.kv_bytes_per_token, device)
-        self.runner.allocate(num_blocks, self.config.block_size)
+        num_blocks = num_kv_blocks(self.config, runner.kv_bytes_per_token, device)
+        runner.allocate(num_blocks, self.config.block_size)
+        self.runner: Runner = runner
         self.scheduler = build_scheduler(self.config, num_blocks, device.type)
+        self.quarantine = Quarantine(self.scheduler)
 
     def __enter__(self) -> Self:
         return self
@@ -90,6 +96,11 @@ class Engine:
         self, request_id: str, prompt_token_ids: Sequence[int], sampling: SamplingParams, saved: Sequence[int] = ()
     ) -> Request:
         """Make a request. saved: output tokens it had already before an interruption; it goes on after them."""
+        vocabulary = self.runner.vocabulary_size
+        if not all(0 <= token_id < vocabulary for token_id in prompt_token_ids):
+            raise RowError(
+                "bad_token_id", f"the prompt has a token id outside the model's vocabulary of {vocabulary:,}"
+            )
         matcher = None
         if sampling.stop:
             if self.tokenizer is None:
@@ -115,8 +126,13 @@ class Engine:
     def step(self) -> list[Request]:
         """Run one step for all running requests; returns those that ended with it."""
         schedule = self.scheduler.schedule()
-        token_ids = self.runner.run(schedule)
-        return self.scheduler.update(schedule, token_ids)
+        try:
+            token_ids = self.runner.run(schedule)
+        except Exception as error:  # whatever a model can do wrong: one row must not take the others with it
+            return self.quarantine.failed(schedule, error)
+        finished = self.scheduler.update(schedule, token_ids)
+        self.quarantine.passed(schedule)
+        return finished
 
     def completion(self, request: Request) -> Completion:
         """The answer of a request that has ended."""
@@ -144,6 +160,8 @@ class Engine:
 
         Raises UsageError if the numbers of prompts and of sampling parameters differ, or for a text without tokenizer.
         """
+        if isinstance(prompts, str):
+            raise UsageError("generate() takes a list of prompts; put the text into a list")
         params = _one_for_each(sampling, len(prompts))
         token_ids = [self._encode(prompt) for prompt in prompts]
         order: Iterable[int] = range(len(prompts))

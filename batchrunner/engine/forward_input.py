@@ -38,8 +38,10 @@ class ForwardInput:
             request = item.request
             block_table = torch.tensor(request.block_table)
             span = torch.arange(item.start, item.end)
-            segment = Segment(len(input_ids), item.num_new_tokens, item.end, block_table)
-            (decodes if item.num_new_tokens == 1 else chunks).append(segment)
+            if item.num_new_tokens == 1:
+                decodes.append(Segment(len(input_ids), 1, item.end, block_table))
+            else:
+                chunks.append(Segment(len(input_ids), item.num_new_tokens, item.end, block_table.to(device)))
             input_ids += request.token_ids[item.start : item.end]
             positions.append(span)
             slots.append(block_table[span // block_size] * block_size + span % block_size)
@@ -53,5 +55,5 @@ class ForwardInput:
             copy_sources=torch.tensor([copy.source for copy in schedule.copies], dtype=torch.int64, device=device),
             copy_targets=torch.tensor([copy.target for copy in schedule.copies], dtype=torch.int64, device=device),
             chunks=chunks,
-            decodes=group_decodes(decodes),
+            decodes=group_decodes(decodes, device),
         )

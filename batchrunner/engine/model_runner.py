@@ -63,6 +63,10 @@ class ModelRunner:
         raise ModelError("the model's config does not say how long its context is (max_position_embeddings)")
 
     @property
+    def vocabulary_size(self) -> int:
+        return int(self.model.get_input_embeddings().num_embeddings)
+
+    @property
     def eos_token_ids(self) -> frozenset[int]:
         generation = self.model.generation_config
         eos = generation.eos_token_id if generation is not None else None

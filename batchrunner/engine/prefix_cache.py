@@ -114,7 +114,9 @@ class PrefixCache:
             self._push(parent)
 
     def forget(self, node: Node) -> None:
-        """Take a node out that turned out not to be computed; its holders keep their block."""
+        """Take a node out that was never computed, and those below it; its holders keep their block."""
+        if self._node_of.get(node.block) is not node:
+            return
         for child in list(node.children.values()):
             self.forget(child)
         if self._pool.ref_counts[node.block] == 1:

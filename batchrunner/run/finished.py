@@ -10,15 +10,17 @@ from batchrunner.spec import JobFile, JobSpec
 
 
 def job_digest(job_file: JobFile, job: JobSpec) -> str:
-    """Changes when anything does that could change the job's output: the job, its input files, the model.
+    """Changes when anything does that could change the job's output: the job, its input files, the model, the engine.
 
-    Raises DataError if the output lies inside the input: a second run would read the first one's answers.
+    Raises DataError if input and output share a folder: a run would read or replace what another one wrote.
     """
+    output = Path(job.output).resolve()
     for name in job.inputs:
-        if Path(name).is_dir() and Path(job.output).is_relative_to(name):
+        if Path(name).is_dir() and output.is_relative_to(Path(name).resolve()):
             raise DataError(f"{job.name}: the output {job.output} lies in the input folder; choose another output")
     inputs = [file.path for file in find_inputs(job.inputs)]
-    config = job_file.engine
-    return stat_digest(
-        [*inputs, *model_paths(job_file.model)], job_file.model, config.device, config.dtype, job.model_dump_json()
-    )
+    for path in inputs:
+        if path.resolve().is_relative_to(output):
+            raise DataError(f"{job.name}: the input {path} lies in the output folder; choose another output")
+    engine = job_file.engine.model_dump_json()
+    return stat_digest([*inputs, *model_paths(job_file.model)], job_file.model, engine, job.model_dump_json())

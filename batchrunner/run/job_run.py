@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow.compute as pc
+
 from batchrunner.data.outputs import Results, output_schema, output_tables, write_output_files
 from batchrunner.data.prompts import Encoder
 from batchrunner.data.spool import Spool, SpooledRequest, write_spool
@@ -28,7 +30,7 @@ class JobRun:
         self.spool = spool
         self.state = state
         self._folder = folder
-        self._order = run_order(spool.table["prompt"], spool.request_ids, policy, state.finished_ids())
+        self._order = run_order(spool.table["prompt"], spool.request_ids, policy, state.answered_ids())
         self.num_asked = len(self._order)
         self.num_pending = self.num_asked
         self.num_failed = spool.table["error_type"].length() - spool.table["error_type"].null_count
@@ -84,7 +86,7 @@ class JobRun:
         self.state.compact()
         results = Results(self.state.results(), self._folder.scratch / "results.arrow")
         summary = JobSummary(self.job.name, str(self._folder.path), run=counters)
-        summary.num_computed_requests = self.state.num_finished
+        summary.num_distinct_requests = pc.count_distinct(self.spool.request_ids, mode="only_valid").as_py()
 
         def counted() -> Iterator[Any]:
             for table in output_tables(self.spool, results, self.job.column):

@@ -107,7 +107,7 @@ def read_journal(path: Path) -> JournalContents:
     if torn and _has_record(torn[1:]):
         raise DataError(
             f"{path}: damaged at byte {position}, with good records after it; this is not the trace of a kill. Restore "
-            "the file, or remove the .batchrun folder to compute everything anew"
+            "the file, or remove the output folder to compute everything anew"
         )
     return JournalContents(records, torn)
 

@@ -38,7 +38,7 @@ class OutputFolder:
         for path in (self.path, self.state):
             if path.is_symlink():
                 raise OutputError(f"{path}: is a symbolic link; outputs are written to real folders only")
-        if not self.state.exists() and self._data_files():
+        if not (self.state / "journal").exists() and self._data_files():
             raise OutputError(f"{self.path}: has data files that batchrun did not write; choose another output")
         try:
             self.scratch.mkdir(parents=True, exist_ok=True)

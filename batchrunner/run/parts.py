@@ -69,7 +69,7 @@ def check_parquet(path: Path, num_rows: int) -> None:
 def read_part(folder: Path, part: Part) -> pa.Table:
     """Raises DataError if the part is missing or is not byte for byte what was committed."""
     path = folder / part.name
-    remedy = "restore it, or remove the .batchrun folder to compute everything anew"
+    remedy = "restore it, or remove the output folder to compute everything anew"
     if not path.exists():
         raise DataError(f"{path}: the part was committed but is missing; {remedy}")
     if sha256_file(path) != part.sha256:

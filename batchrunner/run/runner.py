@@ -10,7 +10,7 @@ from batchrunner.engine.engine import Engine, model_fingerprint
 from batchrunner.engine.models import find_model
 from batchrunner.engine.request import Request
 from batchrunner.engine.tokenizer import Tokenizer
-from batchrunner.errors import ModelError, RowError
+from batchrunner.errors import ModelError, RowError, StorageError
 from batchrunner.run.finished import job_digest
 from batchrunner.run.job_run import JobRun, failed_completion, open_job
 from batchrunner.run.output_folder import OutputFolder
@@ -99,8 +99,11 @@ class Runner:
                     self._save(engine)
                 self._complete_jobs(engine)
                 self._show(engine)
-        finally:
+        except StorageError:
+            raise  # the journal takes nothing more; a second error would hide the first
+        except BaseException:
             self._save(engine)
+            raise
         self._complete_jobs(engine)
 
     def _requests(self, engine: Engine) -> Iterator[Request]:

@@ -7,8 +7,9 @@ from typing import Any, Self
 
 from batchrunner.errors import EXIT_CTRL_C, EXIT_INTERRUPTED, Interrupted
 
-# Slurm sends USR1 ahead of a limit when asked to, TERM at preemption; NCCL may take USR1 for itself, hence USR2.
-_DRAIN = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
+# Slurm sends USR1 ahead of a limit when asked to, TERM at preemption; NCCL may take USR1 for itself, hence USR2. HUP
+# means that the terminal was closed.
+_DRAIN = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
 class Shutdown:
@@ -21,6 +22,8 @@ class Shutdown:
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():  # nobody else may set handlers
             for number in _DRAIN:
+                if signal.getsignal(number) is signal.SIG_IGN:
+                    continue  # nohup, or a shell's background job: whoever started us wants it ignored
                 self._previous[number] = signal.signal(number, self._receive)
         return self
 

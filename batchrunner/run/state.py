@@ -13,10 +13,12 @@ Every attempt starts a new journal that carries over what the ones before it kne
 A result may be known twice (its journal outlived a commit); results are kept by request id, so nothing is twice.
 """
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from batchrunner.errors import OutputError, StorageError
 from batchrunner.identity import ID_BYTES
@@ -39,14 +41,17 @@ class JobState:
         self._finished: dict[bytes, dict[str, Any]] = {}  # results that are in no part yet
         self._journal: Journal
 
-    @property
-    def num_finished(self) -> int:
-        return sum(part.num_rows for part in self.parts) + len(self._finished)
+    def answered_ids(self) -> pa.Array:
+        """Ids of all results that are no errors. Reads the parts, and so verifies them.
 
-    def finished_ids(self) -> pa.Array:
-        """Ids of all results. Reads the parts, and so verifies them."""
-        tables = [read_part(self._parts_folder, part)["request_id"].combine_chunks() for part in self.parts]
-        return pa.concat_arrays([pa.array(list(self._finished), pa.binary(ID_BYTES)), *tables])
+        A request that failed is asked again by the next run: more memory or another version may answer it.
+        """
+        answered = [request_id for request_id, result in self._finished.items() if result["error_type"] is None]
+        ids = [pa.array(answered, pa.binary(ID_BYTES))]
+        for part in self.parts:
+            table = read_part(self._parts_folder, part)
+            ids.append(table.filter(pc.is_null(table["error_type"]))["request_id"].combine_chunks())
+        return pa.concat_arrays(ids)
 
     def save(self, request_id: bytes, output_token_ids: list[int]) -> None:
         """Note the tokens of a running request. Durable after the next sync()."""
@@ -94,10 +99,12 @@ class JobState:
             if path.name not in committed:
                 self._storage.remove(path)
 
-    def results(self) -> list[pa.Table]:
-        """All results, one table a part, verified. The journal has been compacted."""
+    def results(self) -> Iterator[pa.Table]:
+        """All results, one table a part, verified, the latest first. The journal has been compacted."""
         assert not self._finished, "compact() comes first"
-        return [read_part(self._parts_folder, part) for part in self.parts] or [SCHEMA.empty_table()]
+        yield SCHEMA.empty_table()
+        for part in reversed(self.parts):
+            yield read_part(self._parts_folder, part)
 
     def _recover(self) -> None:
         for path in self._journal_paths():

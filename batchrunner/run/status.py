@@ -23,7 +23,7 @@ def job_status(output: Path, name: str | None = None) -> dict[str, Any]:
         return {**found, "state": "running", "holder": lock_holder(state_folder)}
     if (output / "_SUCCESS").exists():
         return {**found, "state": "done"}
-    return {**found, "state": "interrupted" if progress else "not started"}
+    return {**found, "state": "interrupted"}
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from contextlib import ExitStack
 from pathlib import Path
 
+from batchrunner.errors import StorageError
 from batchrunner.run.finished import job_digest
 from batchrunner.run.lock import output_lock
 from batchrunner.run.output_folder import OutputFolder
@@ -18,7 +19,16 @@ def run_job_file(job_file: JobFile, progress: Progress, *, wait: bool = False) -
 
     wait: wait for outputs that another runner works on. Raises LockedError, Interrupted and the errors of errors.py.
     """
+    try:
+        return _run_locked(job_file, progress, wait)
+    except OSError as error:  # a full disk, a folder that went away: wherever it was met
+        where = f"{error.filename}: " if error.filename else ""
+        raise StorageError(f"{where}{error.strerror or error}; run the same command again to go on") from error
+
+
+def _run_locked(job_file: JobFile, progress: Progress, wait: bool) -> Summary:
     storage = Storage()
+    digests = {job.name: job_digest(job_file, job) for job in job_file.jobs}  # before anything is created
     summaries: dict[str, JobSummary] = {}
     todo: list[JobSpec] = []
     with ExitStack() as stack:
@@ -26,7 +36,7 @@ def run_job_file(job_file: JobFile, progress: Progress, *, wait: bool = False) -
             folder = OutputFolder(Path(job.output), storage)
             folder.create()
             stack.enter_context(output_lock(folder.state, wait=wait))
-            finished = folder.finished_summary(job_digest(job_file, job))
+            finished = folder.finished_summary(digests[job.name])
             if finished is not None:
                 summaries[job.name] = finished
                 progress.note(f"{job.name}: done already, nothing to compute")

@@ -27,7 +27,7 @@ class RunCounters:
 @dataclass(slots=True)
 class JobSummary:
     """The state of one finished job. Token counts are over the answers, whichever run computed them; an answer that
-    several equal rows share counts for each of them in rows and once in num_computed_requests."""
+    several equal rows share counts for each of them; num_distinct_requests counts it once."""
 
     name: str
     output: str
@@ -40,7 +40,7 @@ class JobSummary:
     num_prompt_tokens: int = 0
     num_output_tokens: int = 0
     num_cached_tokens: int = 0
-    num_computed_requests: int = 0
+    num_distinct_requests: int = 0
     was_done: bool = False
     run: RunCounters = field(default_factory=RunCounters)
 

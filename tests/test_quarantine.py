@@ -1,0 +1,81 @@
+"""A row that makes the model fail is found; the others are answered as if it had not been there."""
+
+import pytest
+from fakes import FakeModelRunner, expected_output
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from batchrunner import SamplingParams
+from batchrunner.engine.batching import ContinuousBatching
+from batchrunner.engine.block_pool import BlockPool
+from batchrunner.engine.prefix_cache import PrefixCache
+from batchrunner.engine.quarantine import Quarantine
+from batchrunner.engine.request import Request
+from batchrunner.engine.schedule import Schedule
+from batchrunner.engine.scheduler import Limits, Scheduler
+
+POISON = 49  # a token on which the runner below fails
+
+
+class FailingRunner(FakeModelRunner):
+    def run(self, schedule: Schedule) -> list[int]:
+        tokens = super().run(schedule)  # the cache is written before the failure, as on a real device
+        if any(POISON in item.request.token_ids[item.start : item.end] for item in schedule.scheduled):
+            raise RuntimeError("the kernel met a poisoned token")
+        return tokens
+
+
+class BrokenRunner(FakeModelRunner):
+    def run(self, schedule: Schedule) -> list[int]:
+        raise RuntimeError("the device is gone")
+
+
+def run(prompts: list[list[int]], runner_type: type[FakeModelRunner], num_blocks: int = 60) -> list[Request]:
+    pool = BlockPool(num_blocks, 4)
+    scheduler = Scheduler(pool, PrefixCache(pool), ContinuousBatching(), Limits(6, 30))
+    quarantine, runner = Quarantine(scheduler), runner_type(num_blocks, 4)
+    requests = []
+    for prompt in prompts:
+        requests.append(Request("r", list(prompt), len(prompt), SamplingParams(max_tokens=4, ignore_eos=True)))
+        scheduler.add(requests[-1])
+    ended: list[Request] = []
+    for _ in range(2000):
+        if not scheduler.has_unfinished:
+            break
+        schedule = scheduler.schedule()
+        assert schedule.scheduled
+        try:
+            tokens = runner.run(schedule)
+        except RuntimeError as error:
+            ended += quarantine.failed(schedule, error)
+        else:
+            ended += scheduler.update(schedule, tokens)
+            quarantine.passed(schedule)
+        scheduler.check_integrity()
+    assert len(ended) == len(requests)
+    assert pool.num_free + scheduler.cache.num_evictable == num_blocks
+    return requests
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    st.lists(st.lists(st.integers(3, 8), min_size=1, max_size=20), min_size=1, max_size=14),
+    st.sets(st.integers(0, 13), max_size=3),
+)
+def test_only_the_poisoned_rows_fail(prompts: list[list[int]], poisoned: set[int]) -> None:
+    prompts = [[*prompt, POISON, 5] if i in poisoned else prompt for i, prompt in enumerate(prompts)]
+    if len(prompts) <= len(poisoned & set(range(len(prompts)))) + 1:
+        return  # nearly all of them poisoned looks like a broken device
+    for request, prompt in zip(run([[3, 4, 5], *prompts, [6, 7]], FailingRunner)[1:], prompts, strict=False):
+        wanted = expected_output(prompt, 4)
+        if POISON in prompt or POISON in wanted[:-1]:
+            assert request.error is not None
+            assert "poisoned token" in str(request.error)
+        else:
+            assert request.error is None
+            assert request.output_token_ids == wanted
+
+
+def test_a_broken_device_ends_the_job_with_its_own_error() -> None:
+    with pytest.raises(RuntimeError, match="the device is gone"):
+        run([[3 + i] * 5 for i in range(20)], BrokenRunner)
