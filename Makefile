@@ -36,7 +36,7 @@ types: setup
 	$(BIN)/mypy
 
 bench: setup
-	$(BIN)/python -m pytest -q -s tests/benchmarks
+	$(BIN)/python -m pytest -q -s -o python_files="bench_*.py" tests/benchmarks
 
 wheel-check: setup
 	$(BIN)/python tests/wheel_check.py

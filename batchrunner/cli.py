@@ -10,6 +10,15 @@ import click
 from batchrunner import __version__
 from batchrunner.errors import EXIT_CTRL_C, BatchrunError, UsageError
 
+EXIT_CODES = """\b
+Exit codes:
+   0  done                             3  done, some rows failed
+  64  wrong command line              65  bad input, state or model
+  69  device not there                73  output cannot be created
+  74  reading or writing failed       75  stopped or locked: run again to go on
+  78  bad job file                   130  Ctrl-C: run again to go on
+"""
+
 JOB_FILE = click.argument("job_file", type=click.Path(path_type=Path))
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 OVERRIDES = click.option(
@@ -21,13 +30,16 @@ OVERRIDES = click.option(
 )
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog=EXIT_CODES,
+)
 @click.version_option(__version__, prog_name="batchrun")
 def cli() -> None:
     """Run a language model over a table: Parquet or JSONL in, Parquet out, no row lost."""
 
 
-@cli.command()
+@cli.command(short_help="Run the jobs of a job file, or go on with them.")
 @JOB_FILE
 @OVERRIDES
 @click.option("--wait", is_flag=True, help="Wait if another run works on the same output.")
@@ -49,26 +61,28 @@ def submit(job_file: Path, overrides: tuple[str, ...], wait: bool, as_json: bool
         click.echo(f"{job.name}: {answered} → {job.output}")
         for kind, count in job.errors.items():
             click.echo(f"  {count:,} × {kind}, the first: {job.example_errors[kind]}")
-        if not job.was_done and job.run.num_steps:
-            run = job.run
-            click.echo(
-                f"  {run.seconds:,.1f} s: {run.num_computed_tokens:,} tokens computed, {run.num_cached_tokens:,} of "
-                f"{run.num_prompt_tokens:,} prompt tokens from the prefix cache, {run.num_output_tokens:,} generated"
-            )
+    if (run := summary.run).num_steps:
+        click.echo(
+            f"{run.seconds:,.1f} s: {run.num_computed_tokens:,} tokens computed, {run.num_cached_tokens:,} of "
+            f"{run.num_prompt_tokens:,} prompt tokens from the prefix cache, {run.num_output_tokens:,} generated"
+        )
     return summary.exit_code
 
 
-@cli.command()
+@cli.command(short_help="Say how far the jobs are.")
 @click.argument("target", type=click.Path(path_type=Path))
+@OVERRIDES
 @AS_JSON
-def status(target: Path, as_json: bool) -> int:
+def status(target: Path, overrides: tuple[str, ...], as_json: bool) -> int:
     """Say how far the jobs of TARGET (a job file or an output folder) are."""
     from batchrunner.run.status import job_status
 
     if target.is_dir():
+        if overrides:
+            raise UsageError(f"-o: {target} is a folder; overrides are for a job file")
         found = [job_status(target)]
     else:
-        found = [job_status(Path(job.output), job.name) for job in _load(target, ()).jobs]
+        found = [job_status(Path(job.output), job.name) for job in _load(target, overrides).jobs]
     if as_json:
         _print_json({"jobs": found})
         return 0
@@ -81,7 +95,7 @@ def status(target: Path, as_json: bool) -> int:
     return 0
 
 
-@cli.command()
+@cli.command(short_help="Check a job file and what it names, without a model.")
 @JOB_FILE
 @OVERRIDES
 @AS_JSON
@@ -95,12 +109,12 @@ def validate(job_file: Path, overrides: tuple[str, ...], as_json: bool) -> int:
         _print_json({"valid": True, "jobs": found})
         return 0
     for job in found:
-        inputs = f"{job['num_files']:,} input files, {job['num_bytes']:,} bytes"
+        inputs = f"{_count(job['num_files'], 'input file')}, {_count(job['num_bytes'], 'byte')}"
         click.echo(f"{job['name']}: valid, {inputs} → {job['output']}")
     return 0
 
 
-@cli.command()
+@cli.command(short_help="Write a job file and a small input to start from.")
 @click.argument("path", type=click.Path(path_type=Path), default=Path("jobs.yaml"))
 @AS_JSON
 def init(path: Path, as_json: bool) -> int:
@@ -119,6 +133,10 @@ def _load(path: Path, overrides: tuple[str, ...]) -> Any:
     from batchrunner.job_file import load_job_file, parse_override
 
     return load_job_file(path, dict(map(parse_override, overrides)))
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def _print_json(value: Any) -> None:

@@ -4,25 +4,33 @@ Reading YAML and explaining what is wrong with it is job_file.py's work.
 """
 
 import re
+from fractions import Fraction
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
+_MAX_INT = 2**63  # whole numbers stay below it: they are kept in 64 bits
 
 
 def parse_bytes(value: Any) -> Any:
     """Turn "8GiB", "500 MB" or a whole number into bytes; "auto" stays as it is."""
     if isinstance(value, str) and value != "auto":
-        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?I?)B?\s*", value.upper())
+        match = re.fullmatch(r"\s*([0-9]{1,30}(?:\.[0-9]{1,30})?)\s*((?:[KMGT]I?)?)B?\s*", value.upper())
         if match is None:
             raise ValueError("not a size; write a number of bytes or, for example, 8GiB")
-        return int(float(match[1]) * _UNITS[match[2]])
+        return int(Fraction(match[1]) * _UNITS[match[2]])
     return value
 
 
+def _empty_means_default(value: Any) -> Any:
+    """A section whose key is there without a value is like one that is left out."""
+    return {} if value is None else value
+
+
 class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    # A job file's values may come from ${env:…}: no error shows them. Validators must not put them in messages either.
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
 
 class ColumnRef(_Frozen):
@@ -38,12 +46,12 @@ class SamplingParams(_Frozen):
     are not shown in it. The random stream depends on (seed, request_id, position) and on nothing else.
     """
 
-    max_tokens: int = Field(256, ge=1)
+    max_tokens: int = Field(256, ge=1, lt=_MAX_INT)
     temperature: float = Field(0.0, ge=0.0, le=100.0, allow_inf_nan=False)
-    top_k: int = Field(0, ge=0)
+    top_k: int = Field(0, ge=0, lt=_MAX_INT)
     top_p: float = Field(1.0, gt=0.0, le=1.0)
     min_p: float = Field(0.0, ge=0.0, lt=1.0)
-    seed: int = Field(0, ge=0, lt=2**63)
+    seed: int = Field(0, ge=0, lt=_MAX_INT)
     stop: tuple[str, ...] = ()
     stop_token_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
@@ -99,15 +107,29 @@ class Message(_Frozen):
 class JobSpec(_Frozen):
     """One job: which rows, which prompt, where the answers go."""
 
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    name: str
     input: str | tuple[str, ...]
     output: str
     prompt: str | ColumnRef | None = None
     messages: tuple[Message, ...] | ColumnRef | None = None
     column: str = "response"
     columns: tuple[str, ...] | None = None
-    sampling: SamplingSpec = SamplingSpec()
+    sampling: Annotated[SamplingSpec, BeforeValidator(_empty_means_default)] = SamplingSpec()
     on_error: Literal["row", "stop"] = "row"
+
+    @field_validator("name")
+    @classmethod
+    def _plain_name(cls, value: str) -> str:
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", value):
+            raise ValueError("may have only A-Z, a-z, 0-9, '.', '_' and '-', and must begin with a letter or a digit")
+        return value
+
+    @field_validator("input")
+    @classmethod
+    def _some_input(cls, value: Any) -> Any:
+        if value == ():
+            raise ValueError("the list is empty; name at least one file, glob or folder")
+        return value
 
     @model_validator(mode="after")
     def _one_prompt(self) -> Self:
@@ -125,7 +147,7 @@ class JobSpec(_Frozen):
 
 
 Auto = Literal["auto"]
-PositiveInt = Annotated[int, Field(ge=1)]
+PositiveInt = Annotated[int, Field(ge=1, lt=_MAX_INT)]
 
 
 class EngineConfig(_Frozen):
@@ -151,16 +173,19 @@ class EngineConfig(_Frozen):
 
 class JobFile(_Frozen):
     model: str
-    engine: EngineConfig = EngineConfig()
-    jobs: tuple[JobSpec, ...] = Field(min_length=1)
+    engine: Annotated[EngineConfig, BeforeValidator(_empty_means_default)] = EngineConfig()
+    jobs: tuple[JobSpec, ...]
 
-    @model_validator(mode="after")
-    def _names_and_outputs_differ(self) -> Self:
-        for field in ("name", "output"):
-            seen: set[str] = set()
-            for job in self.jobs:
-                value = getattr(job, field)
-                if value in seen:
-                    raise ValueError(f"two jobs have the {field} {value!r}; every job needs its own")
-                seen.add(value)
-        return self
+    @field_validator("jobs")
+    @classmethod
+    def _names_differ(cls, jobs: tuple[JobSpec, ...]) -> tuple[JobSpec, ...]:
+        if not jobs:
+            raise ValueError("the list is empty; a job file needs at least one job")
+        owners: dict[str, int] = {}
+        for index, job in enumerate(jobs):
+            if job.name in owners:
+                raise ValueError(
+                    f"jobs[{owners[job.name]}] and jobs[{index}] have the same name; every job needs its own"
+                )
+            owners[job.name] = index
+        return jobs

@@ -20,12 +20,25 @@ def check_job_file(job_file: JobFile) -> list[dict[str, Any]]:
 def _check_job(job: JobSpec) -> dict[str, Any]:
     compile_templates(job)
     files = find_inputs(job.inputs)
-    parent = next(path for path in Path(job.output).parents if path.exists())
-    if not os.access(parent, os.W_OK):
-        raise OutputError(f"{job.name}: output {job.output}: the folder {parent} is not writable")
+    _check_output(job)
     return {
         "name": job.name,
         "num_files": len(files),
         "num_bytes": sum(file.path.stat().st_size for file in files),
         "output": job.output,
     }
+
+
+def _check_output(job: JobSpec) -> None:
+    """Raises OutputError if the output is no folder and cannot become one. Creates nothing."""
+    output = Path(job.output)
+    try:
+        nearest = next(path for path in (output, *output.parents) if path.is_symlink() or path.exists())
+    except OSError as error:
+        raise OutputError(f"{job.name}: output {output}: {error.strerror}") from error
+    if output.is_symlink():
+        raise OutputError(f"{job.name}: output {output}: is a symbolic link; outputs are written to real folders only")
+    if not nearest.is_dir():
+        raise OutputError(f"{job.name}: output {output}: {nearest} is there and is no folder")
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise OutputError(f"{job.name}: output {output}: the folder {nearest} is not writable")

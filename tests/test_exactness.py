@@ -33,7 +33,7 @@ def tiny(
 ) -> tuple[Path, Reference, list[Case], list[list[int]]]:
     folder = tiny_models[request.param]
     reference = Reference(folder)
-    cases = mixed_cases(200, TINY_VOCABULARY, max_prompt=100, max_new=40)
+    cases = mixed_cases(200, TINY_VOCABULARY, max_prompt=100, max_new=24)
     return folder, reference, cases, [reference.generate(case) for case in cases]
 
 
@@ -41,7 +41,8 @@ def tiny(
 def test_tiny_models_never_differ(tiny: tuple[Path, Reference, list[Case], list[list[int]]], layout: str) -> None:
     folder, reference, cases, expected = tiny
     with Engine(folder, **{"kv_tokens": 20_000, **LAYOUTS[layout]}) as engine:
-        for state in ("cold", "warm"):
+        # One at a time is slow, and its second pass would show nothing that other layouts do not.
+        for state in ("cold",) if layout == "batch of 1" else ("cold", "warm"):
             got = engine.generate([case.token_ids for case in cases], [case.sampling for case in cases])
             assert differences(reference, cases, expected, got) == [], state
             engine.scheduler.check_integrity()

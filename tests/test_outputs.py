@@ -270,7 +270,6 @@ def test_a_parquet_input_that_is_gone_is_refused(tmp_path: Path) -> None:
         output_of(spool, results)
 
 
-@pytest.mark.xfail(strict=True, raises=FileNotFoundError, reason="FileNotFoundError from rows._lines")
 def test_a_jsonl_input_that_is_gone_is_refused(tmp_path: Path) -> None:
     spool = spool_of(tmp_path, [{"t": "a"}])
     results = answers(spool, tmp_path)
@@ -279,7 +278,6 @@ def test_a_jsonl_input_that_is_gone_is_refused(tmp_path: Path) -> None:
         output_of(spool, results)
 
 
-@pytest.mark.xfail(strict=True, reason="only the number of rows is compared: answers land beside other rows' questions")
 def test_an_input_with_as_many_but_other_rows_is_refused(tmp_path: Path) -> None:
     spool = spool_of(tmp_path, [{"t": "a"}, {"t": "b"}])
     results = answers(spool, tmp_path)

@@ -7,43 +7,67 @@ a number there) is kept as JSON text.
 
 import json
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import pyarrow as pa
 
+from batchrunner.data.column_types import merge_types, nullable
+from batchrunner.data.json_types import JsonKind
 from batchrunner.data.rows import Row, open_parquet, parquet_tables, read_rows
 from batchrunner.data.sources import InputFile
 from batchrunner.errors import DataError
 
 JSON_TEXT = pa.string()
-MAX_EXACT_INTEGER = 2**53  # beyond it, a column that also holds floats would change its integers
+MAX_COLUMNS = 10_000  # rows whose keys are data, a new one in every row, would need memory without end
 
 
 class JsonColumns:
     """Finds the types of JSONL columns as rows go by."""
 
     def __init__(self) -> None:
-        self._types: dict[str, pa.DataType | None] = {}  # None: JSON text
-        self._with_large_integers: set[str] = set()
+        self.num_rows = 0  # without those that could not be read
+        self._kinds: dict[str, JsonKind] = {}
 
     def see(self, rows: Sequence[Row]) -> None:
-        names: dict[str, None] = {}
         for row in rows:
-            names.update(dict.fromkeys(row.values))
-        for name in names:
-            values = [row.values.get(name) for row in rows]
-            if any(type(value) is int and abs(value) > MAX_EXACT_INTEGER for value in values):
-                self._with_large_integers.add(name)
-            merged = _merge(self._types.get(name, pa.null()), _infer(values))
-            self._types[name] = None if merged == pa.float64() and name in self._with_large_integers else merged
+            self.num_rows += row.error is None
+            for name, value in row.values.items():
+                if name not in self._kinds:
+                    self._add(name, row)
+                self._kinds[name].see(value)
+
+    def _add(self, name: str, row: Row) -> None:
+        if len(self._kinds) == MAX_COLUMNS:
+            raise DataError(f"{row.place}: over {MAX_COLUMNS:,} different keys so far; put them into one object")
+        self._kinds[name] = JsonKind()
 
     def schema(self) -> pa.Schema:
-        return pa.schema([(name, JSON_TEXT if kind is None else kind) for name, kind in self._types.items()])
+        types = {name: kind.arrow_type() for name, kind in self._kinds.items()}
+        return pa.schema([(name, JSON_TEXT if kind is None else kind) for name, kind in types.items()])
 
     @property
     def json_names(self) -> frozenset[str]:
         """Columns kept as JSON text."""
-        return frozenset(name for name, kind in self._types.items() if kind is None)
+        return frozenset(name for name, kind in self._kinds.items() if kind.arrow_type() is None)
+
+    def merge_into(self, parquet: pa.Schema, kept: Sequence[str] | None) -> pa.Schema:
+        """One schema for the Parquet and the JSONL files. Raises DataError where they contradict each other."""
+        merged = {field.name: field.type for field in parquet}
+        json_names = self.json_names
+        for field in self.schema():
+            name, before = field.name, merged.get(field.name, pa.null())
+            found = merge_types(before, field.type)
+            is_text_in_both = name in json_names and not pa.types.is_null(before)
+            is_changed = found is not None and found != field.type and self._kinds[name].has_large_integer
+            if found is None or is_text_in_both or is_changed:
+                if kept is None or name in kept:
+                    raise DataError(f"{name!r} is {before} in Parquet, and in JSONL {_described(field, json_names)}")
+                found = before
+            merged[name] = found
+        return pa.schema(list(merged.items()))
+
+
+def _described(field: pa.Field, json_names: frozenset[str]) -> str:
+    return "of mixed kinds" if field.name in json_names else str(field.type)
 
 
 def json_table(rows: Sequence[Row], schema: pa.Schema, json_names: frozenset[str]) -> pa.Table:
@@ -55,29 +79,68 @@ def json_table(rows: Sequence[Row], schema: pa.Schema, json_names: frozenset[str
             values = [None if value is None else json.dumps(value, ensure_ascii=False) for value in values]
         try:
             arrays.append(pa.array(values, column.type))
-        except pa.ArrowException as error:
+        except (pa.ArrowException, OverflowError) as error:
             raise DataError(f"{rows[0].place} and after: column {column.name!r} cannot be kept: {error}") from error
     return pa.table(arrays, schema=schema) if arrays else _rows_without_columns(len(rows))
 
 
-def parquet_schema(files: Sequence[InputFile]) -> pa.Schema:
-    """One schema for all Parquet files. Raises DataError where two files contradict each other."""
-    schemas = []
+def parquet_schema(files: Sequence[InputFile], kept: Sequence[str] | None = None) -> pa.Schema:
+    """One schema for all Parquet files; every column may be null, since another file may lack it.
+
+    Raises DataError where two files contradict each other in a column that is kept (None: all are).
+    """
+    merged: dict[str, pa.DataType] = {}
+    origins: dict[str, InputFile] = {}  # which file a column's type comes from
     for file in files:
-        with open_parquet(file) as parquet:
-            # Metadata of the whole schema (pandas' index, datasets' features) would not fit the columns we add.
-            schemas.append(parquet.schema_arrow.remove_metadata())
-    if not schemas:
-        return pa.schema([])
-    merged = schemas[0]
-    for file, schema in zip(files, schemas, strict=True):
-        if len(set(schema.names)) != len(schema.names):
-            raise DataError(f"{file.path}: two columns have the same name; rename one")
-        try:
-            merged = pa.unify_schemas([merged, schema], promote_options="permissive")
-        except pa.ArrowException as error:
-            raise DataError(f"{file.path}: its columns do not fit those of {files[0].path}: {error}") from error
-    return merged
+        for field in _schema_of(file):
+            first = origins.setdefault(field.name, file)
+            before = merged.get(field.name, pa.null())
+            found = merge_types(before, nullable(field.type))
+            if found is None and (kept is None or field.name in kept):
+                raise _contradiction(file, first, f"{field.name!r} is {field.type} here and {before} there")
+            if found is not None and found != before:
+                merged[field.name], origins[field.name] = found, file
+            merged.setdefault(field.name, before)
+    schema = pa.schema(list(merged.items()))
+    check_values(files, schema, kept)
+    return schema
+
+
+def check_values(files: Sequence[InputFile], schema: pa.Schema, kept: Sequence[str] | None) -> None:
+    """Look at all values of columns that get another type. Raises DataError if the type does not hold one exactly."""
+    for file in files:
+        changed = []
+        for field in _schema_of(file):
+            kind = nullable(field.type)
+            if (kept is None or field.name in kept) and kind != schema.field(field.name).type:
+                changed.append(field.name)
+        for table in parquet_tables(file, changed) if changed else ():
+            for name in changed:
+                before, kind = table.column(name).type, schema.field(name).type
+                try:
+                    table.column(name).cast(kind)
+                except pa.ArrowException as error:
+                    other = next((other for other in files if _type_in(other, name) not in (None, before)), None)
+                    raise _contradiction(file, other, f"{name!r} of type {before} becomes {kind}: {error}") from error
+
+
+def _schema_of(file: InputFile) -> pa.Schema:
+    with open_parquet(file) as parquet:
+        # Metadata of the whole schema (pandas' index, datasets' features) would not fit the columns we add.
+        schema = parquet.schema_arrow.remove_metadata()
+    if len(set(schema.names)) != len(schema.names):
+        raise DataError(f"{file.path}: two columns have the same name; rename one")
+    return schema
+
+
+def _type_in(file: InputFile, name: str) -> pa.DataType | None:
+    schema = _schema_of(file)
+    return schema.field(name).type if name in schema.names else None
+
+
+def _contradiction(file: InputFile, other: InputFile | None, why: str) -> DataError:
+    where = other.path if other is not None else "the JSONL files"
+    return DataError(f"{file.path}: its columns do not fit those of {where}: {why}")
 
 
 def input_tables(files: Sequence[InputFile], schema: pa.Schema, json_names: frozenset[str]) -> Iterator[pa.Table]:
@@ -85,7 +148,11 @@ def input_tables(files: Sequence[InputFile], schema: pa.Schema, json_names: froz
     for file in files:
         if file.format == "parquet":
             for table in parquet_tables(file, schema.names):
-                yield _conform(table, schema)
+                try:
+                    conformed = _conform(table, schema)
+                except pa.ArrowException as error:
+                    raise DataError(f"{file.path}: the types of its columns have changed: {error}") from error
+                yield conformed
         else:
             for rows in read_rows(file):
                 yield json_table(rows, schema, json_names)
@@ -106,31 +173,3 @@ def _conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 def _rows_without_columns(num_rows: int) -> pa.Table:
     return pa.table({"_": pa.nulls(num_rows)}).select([])
-
-
-def _infer(values: list[Any]) -> pa.DataType | None:
-    try:
-        kind = pa.infer_type(values)
-        pa.array(values, kind)
-    except (pa.ArrowException, OverflowError, UnicodeError):
-        return None
-    return kind if _is_writable(kind) else None
-
-
-def _merge(left: pa.DataType | None, right: pa.DataType | None) -> pa.DataType | None:
-    if left is None or right is None:
-        return None
-    if left.equals(right):
-        return left
-    try:
-        merged = pa.unify_schemas([pa.schema([("x", left)]), pa.schema([("x", right)])], promote_options="permissive")
-    except pa.ArrowException:
-        return None
-    return merged.field("x").type
-
-
-def _is_writable(kind: pa.DataType) -> bool:
-    """Parquet has no struct without fields."""
-    if pa.types.is_struct(kind):
-        return kind.num_fields > 0 and all(_is_writable(kind.field(i).type) for i in range(kind.num_fields))
-    return _is_writable(kind.value_type) if pa.types.is_list(kind) else True

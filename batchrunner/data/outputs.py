@@ -10,7 +10,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from batchrunner.data.columns import input_tables
 from batchrunner.data.spool import Spool
 from batchrunner.errors import DataError
 
@@ -89,7 +88,7 @@ def output_tables(spool: Spool, results: Results, column: str) -> Iterator[pa.Ta
     positions = results.positions(spool.request_ids)
     columns, schema = spool.columns, output_schema(spool, column)
     start = 0
-    for inputs in input_tables(columns.files, columns.schema, columns.json_names):
+    for inputs in columns.tables():
         end = start + inputs.num_rows
         if end > len(spool):
             raise DataError("the input has grown while the job ran; run the job again")
@@ -99,6 +98,7 @@ def output_tables(spool: Spool, results: Results, column: str) -> Iterator[pa.Ta
         start = end
     if start != len(spool):
         raise DataError(f"the input had {len(spool)} rows when the job began and has {start} now; run the job again")
+    columns.check_unchanged()
 
 
 def _bookkeeping(spool: Spool, found: pa.Table, start: int) -> pa.ChunkedArray:

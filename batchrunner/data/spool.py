@@ -6,7 +6,7 @@ sampling  JSON where a row's parameters differ from the job's own; null otherwis
 error_type, error
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from batchrunner.data.columns import JsonColumns, parquet_schema
+from batchrunner.data.input_columns import ColumnFinder, InputColumns
 from batchrunner.data.prompts import Encoder, PromptBuilder
 from batchrunner.data.rows import Row, read_rows
-from batchrunner.data.sources import InputFile, find_inputs
 from batchrunner.errors import DataError, RowError
 from batchrunner.identity import ID_BYTES, request_digest, with_occurrence
 from batchrunner.spec import JobSpec, SamplingParams
@@ -31,15 +30,6 @@ SCHEMA = pa.schema(
         ("error", pa.string()),
     ]
 )
-
-
-@dataclass(frozen=True, slots=True)
-class InputColumns:
-    """The files of a job and the columns that pass through."""
-
-    files: tuple[InputFile, ...]
-    schema: pa.Schema
-    json_names: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,26 +87,20 @@ class Spool:
 def write_spool(job: JobSpec, encoder: Encoder, fingerprint: str, path: Path, on_rows: Callable[[int], None]) -> Spool:
     """Read, render and tokenise all rows of a job once, streaming. on_rows is told how many rows came through.
 
-    Raises DataError for input that cannot be read as a whole, for columns that collide with the output's, and with
-    `on_error: stop` for the first row that is broken.
+    Raises DataError for input that cannot be read as a whole, for columns that collide with the output's or are
+    nowhere, and with `on_error: stop` for the first row that is broken.
     """
-    files = find_inputs(job.inputs)
     builder = PromptBuilder(job, encoder)
-    needed = builder.columns
+    columns = ColumnFinder(job)  # looks at the schemas before an hour of tokenising, not after it
     default = SamplingParams(**job.sampling.constants())
-    json_columns = JsonColumns()
-    passing = parquet_schema([file for file in files if file.format == "parquet"])
-    _check_columns(passing.names, job)  # before an hour of tokenising, not after it
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, SCHEMA) as writer:
-        for file in files:
-            for rows in read_rows(file, needed):
-                if file.format == "jsonl":
-                    json_columns.see(rows)
+        for file in columns.files:
+            for rows in read_rows(file, builder.columns):
+                columns.see(file, rows)
                 records = [_record(row, builder, fingerprint, default, job) for row in rows]
                 writer.write_batch(pa.RecordBatch.from_pylist(records, SCHEMA))
                 on_rows(len(rows))
-    schema = _merged_schema(passing, json_columns, job)
-    return Spool(path, InputColumns(tuple(files), schema, json_columns.json_names), default)
+    return Spool(path, columns.found(), default)
 
 
 def _record(
@@ -136,25 +120,3 @@ def _record(
         "prompt": np.asarray(prompt.token_ids, dtype=">u4").tobytes(),
         "sampling": None if prompt.sampling == default else prompt.sampling.model_dump_json(),
     }
-
-
-def _merged_schema(parquet: pa.Schema, json_columns: JsonColumns, job: JobSpec) -> pa.Schema:
-    try:
-        schema = pa.unify_schemas([parquet, json_columns.schema()], promote_options="permissive")
-    except pa.ArrowException as error:
-        raise DataError(f"{job.name}: the columns of the Parquet and the JSONL files differ: {error}") from error
-    _check_columns(schema.names, job)
-    if job.columns is None:
-        return schema
-    missing = [name for name in job.columns if name not in schema.names]
-    if missing:
-        raise DataError(f"{job.name}: columns: the input has no {missing[0]!r}; it has {', '.join(schema.names)}")
-    return pa.schema([schema.field(name) for name in job.columns])
-
-
-def _check_columns(names: Sequence[str], job: JobSpec) -> None:
-    kept = names if job.columns is None else job.columns
-    for name in (job.column, "_batchrun"):
-        if name in kept:
-            remedy = "name the answer otherwise (column:)" if name == job.column else "choose what to keep (columns:)"
-            raise DataError(f"{job.name}: the input has a column {name!r} already; {remedy}")

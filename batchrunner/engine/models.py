@@ -40,9 +40,12 @@ def local_path(name: str) -> Path | None:
     """The folder or file a model name means; None for a hub id. Raises ModelError for a path that is not there."""
     if name.startswith("package:"):
         return _package_path(name)
-    path = Path(name).expanduser()
-    if path.exists():
-        return path
+    try:
+        path = Path(name).expanduser()
+        if path.exists():
+            return path
+    except (OSError, RuntimeError, ValueError) as error:  # a name too long, a user that is not there, a zero byte
+        raise ModelError(f"model {name[:100]!r}: {error}") from error
     if name.startswith((".", "~", "/")) or name.count("/") != 1 or name.endswith(".gguf"):
         raise ModelError(f"model {name!r}: there is no such folder or file")
     return None

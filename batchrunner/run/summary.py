@@ -83,11 +83,17 @@ class Summary:
         return sum(job.num_failed for job in self.jobs)
 
     @property
+    def run(self) -> RunCounters:
+        """What the engine did for all jobs together; zeros if all were done already."""
+        runs = [job.run for job in self.jobs if not job.was_done]
+        return max(runs, key=lambda run: run.seconds, default=RunCounters())
+
+    @property
     def exit_code(self) -> int:
         return EXIT_FAILED_ROWS if self.num_failed else EXIT_DONE
 
     def to_dict(self) -> dict[str, Any]:
-        return {"jobs": [job.to_dict() for job in self.jobs], "exit_code": self.exit_code}
+        return {"jobs": [job.to_dict() for job in self.jobs], "run": asdict(self.run), "exit_code": self.exit_code}
 
 
 def _added(counts: dict[str, int], values: pa.Array) -> dict[str, int]:

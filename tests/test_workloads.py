@@ -1,0 +1,42 @@
+"""What batching and prefix caching save, counted in steps and tokens: no clock, no model."""
+
+from fakes import FakeModelRunner
+from workloads import WorkRow, annotate, mixed
+
+from batchrunner.engine.engine import build_scheduler
+from batchrunner.engine.request import Request
+from batchrunner.engine.schedule import Counters
+from batchrunner.spec import EngineConfig
+
+
+def run(rows: list[WorkRow], **options: object) -> Counters:
+    config = EngineConfig(**options)  # type: ignore[arg-type]
+    num_blocks = 90_000 // config.block_size
+    scheduler = build_scheduler(config, num_blocks, "cpu")
+    runner = FakeModelRunner(num_blocks, config.block_size)
+    for row in sorted(rows, key=lambda row: row.token_ids):
+        scheduler.add(Request("r", list(row.token_ids), len(row.token_ids), row.sampling))
+    while scheduler.has_unfinished:
+        schedule = scheduler.schedule()
+        runner.num_tokens += schedule.num_tokens
+        scheduler.update(schedule, [3] * len(schedule.sampling_requests))
+    assert scheduler.counters.num_output_tokens == sum(row.max_tokens for row in rows)
+    return scheduler.counters
+
+
+def test_continuous_batching_takes_less_than_half_the_steps_of_static() -> None:
+    rows = mixed()
+    continuous = run(rows, max_running=16)
+    static = run(rows, max_running=16, batching="static")
+    assert static.num_steps >= 2 * continuous.num_steps
+    assert static.num_computed_tokens == continuous.num_computed_tokens
+
+
+def test_a_shared_instruction_is_computed_once() -> None:
+    rows = annotate()
+    cached = run(rows)
+    computed_prompt_tokens = cached.num_prompt_tokens - cached.num_cached_tokens
+    assert computed_prompt_tokens < 0.25 * cached.num_prompt_tokens
+    # What must be computed is the instruction once and each row's own text; blocks cost less than one block a row.
+    assert computed_prompt_tokens <= 404 + 256 * (62 + 16)
+    assert run(rows, prefix_caching=False).num_cached_tokens == 0
