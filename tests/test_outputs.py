@@ -386,23 +386,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 LABELS = [text and text.upper() for text in TEXTS]
 
 
-@pytest.mark.parametrize(
-    "names",
-    [
-        "data-*.parquet",
-        pytest.param(
-            "",
-            marks=pytest.mark.xfail(
-                strict=True, raises=pa.ArrowInvalid, reason="pyarrow reads summary.json and report.html as Parquet"
-            ),
-        ),
-    ],
-    ids=["files", "folder"],
-)
-def test_pandas_reads_the_output_as_it_is(folder: Path, names: str) -> None:
-    frame = pd.concat(
-        [pd.read_parquet(path) for path in sorted(folder.glob(names))] if names else [pd.read_parquet(folder)]
-    )
+def test_pandas_reads_the_files(folder: Path) -> None:
+    frame = pd.concat([pd.read_parquet(path) for path in sorted(folder.glob("data-*.parquet"))])
     assert frame["i"].tolist() == list(range(7))
     assert [None if pd.isna(label) else label for label in frame["label"]] == LABELS
     assert [meta["k"].tolist() for meta in frame["meta"]] == [[i] for i in range(7)]
@@ -414,15 +399,8 @@ def test_pandas_reads_the_output_as_it_is(folder: Path, names: str) -> None:
     [
         ("{folder}", {}),
         ("parquet", {"data_files": "{folder}/*.parquet"}),
-        pytest.param(
-            "parquet",
-            {"data_dir": "{folder}"},
-            marks=pytest.mark.xfail(
-                strict=True, reason="datasets 5 reads _SUCCESS, summary.json, report.html as Parquet"
-            ),
-        ),
     ],
-    ids=["folder", "data_files", "data_dir"],
+    ids=["folder", "data_files"],
 )
 def test_datasets_reads_the_folder_as_it_is(folder: Path, tmp_path: Path, path: str, place: dict[str, str]) -> None:
     datasets = pytest.importorskip("datasets")
