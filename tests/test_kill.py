@@ -53,7 +53,7 @@ def progress(folder: Path) -> dict[str, Any]:
 
 
 def computed_tokens(folder: Path) -> int:
-    """Tokens the killed run had computed at its last note, at most two seconds before it died."""
+    """Tokens the killed run had computed at its last note, at most a second before it died."""
     return int(progress(folder).get("run", {}).get("num_computed_tokens", 0))
 
 

@@ -1,10 +1,9 @@
 """One job on its way: its rows, what is known of them, and what is still to ask."""
 
-import json
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from dataclasses import asdict
 from typing import Any
 
 import pyarrow.compute as pc
@@ -77,7 +76,7 @@ class JobRun:
                 "num_done": self.num_done,
                 "num_failed": self.num_failed,
                 "time": time.time(),
-                "run": {name: getattr(counters, name) for name in RunCounters.__slots__},
+                "run": asdict(counters),
             }
         )
 
@@ -115,15 +114,6 @@ def open_job(
     spool = write_spool(job, encoder, fingerprint, folder.scratch / "spool.arrow", on_rows)
     state = open_state(folder.state, storage)
     return JobRun(job, folder, spool, state, engine.policy)
-
-
-def load_progress(state_folder: Path) -> dict[str, Any] | None:
-    """The last note of write_progress, if there is one."""
-    try:
-        values: dict[str, Any] = json.loads((state_folder / "progress.json").read_text())
-    except (OSError, ValueError):
-        return None
-    return values
 
 
 def failed_completion(error: RowError, num_prompt_tokens: int) -> Completion:

@@ -22,7 +22,7 @@ from batchrunner.run.storage import Storage
 
 MAGIC = b"BRJOURN1"
 MARKER = b"\xb7REC"
-SYNC_SECONDS = 2.0
+SYNC_SECONDS = 1.0  # the contract allows 2; a sync takes milliseconds
 _HEAD = struct.Struct("<4sII")
 
 Record = dict[str, Any]
@@ -49,6 +49,7 @@ class Journal:
     def sync(self) -> None:
         """Make all records durable."""
         self._check()
+        self._last_sync = time.monotonic()
         if not self._is_dirty:
             return
         try:
@@ -57,7 +58,6 @@ class Journal:
             self._failed = True
             raise StorageError(f"{self.path}: cannot make the journal durable: {error.strerror or error}") from error
         self._is_dirty = False
-        self._last_sync = time.monotonic()
 
     @property
     def is_sync_due(self) -> bool:

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from batchrunner.engine.engine import Engine, model_fingerprint
@@ -141,9 +141,7 @@ class Runner:
             self._open.remove(job)
 
     def _counters(self, engine: Engine) -> RunCounters:
-        names = [name for name in RunCounters.__slots__ if name != "seconds"]
-        values = {name: getattr(engine.counters, name) for name in names}
-        return RunCounters(seconds=round(time.monotonic() - self._started, 3), **values)
+        return RunCounters(**asdict(engine.counters), seconds=round(time.monotonic() - self._started, 3))
 
     def _show(self, engine: Engine) -> None:
         if not self._open:

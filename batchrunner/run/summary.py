@@ -7,21 +7,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from batchrunner.engine.schedule import Counters
 from batchrunner.errors import EXIT_DONE, EXIT_FAILED_ROWS
 
 
 @dataclass(slots=True)
-class RunCounters:
-    """What the engine did in this run alone, for all jobs together. Tokens, seconds, rows."""
+class RunCounters(Counters):
+    """What the engine did in this run alone, for all jobs together, and how long it took."""
 
     seconds: float = 0.0
-    num_steps: int = 0
-    num_computed_tokens: int = 0
-    num_recomputed_tokens: int = 0
-    num_cached_tokens: int = 0
-    num_prompt_tokens: int = 0
-    num_output_tokens: int = 0
-    num_preemptions: int = 0
 
 
 @dataclass(slots=True)
