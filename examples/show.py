@@ -13,7 +13,7 @@ def main(folder: Path) -> None:
     answer = table.column_names[-2]
     print(f"The results are in {folder.resolve()}. The first rows:")
     for row in table.to_pylist():
-        print(f"  {row[answer]!s:12}  {row['text']}")
+        print(f"  {str(row[answer]).strip():12}  {row['text']}")
 
 
 if __name__ == "__main__":

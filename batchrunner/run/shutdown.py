@@ -22,8 +22,8 @@ class Shutdown:
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():  # nobody else may set handlers
             for number in _DRAIN:
-                if signal.getsignal(number) is signal.SIG_IGN:
-                    continue  # nohup, or a shell's background job: whoever started us wants it ignored
+                if number == signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:
+                    continue  # nohup: whoever started us wants the terminal's end ignored
                 self._previous[number] = signal.signal(number, self._receive)
         return self
 
