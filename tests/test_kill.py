@@ -98,7 +98,7 @@ def test_twenty_kills_in_a_row(undisturbed: tuple[Path, int, float]) -> None:
         process = start(job)
         time.sleep(rng.uniform(0, min(seconds, 20.0)))
         process.kill()
-        process.wait()
+        process.communicate()
     finish(job)
     check_against(folder / "undisturbed", folder / "killed")
 
@@ -114,7 +114,7 @@ def test_a_single_kill_costs_little(undisturbed: tuple[Path, int, float], share:
         assert process.poll() is None
         time.sleep(0.05)
     process.kill()
-    process.wait()
+    process.communicate()
     before = computed_tokens(folder / output)
     after = finish(job)["run"]["num_computed_tokens"]
     check_against(folder / "undisturbed", folder / output)
