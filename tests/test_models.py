@@ -77,8 +77,13 @@ def test_the_fingerprint_follows_the_content(chat_model: Path, tmp_path: Path) -
     assert find_model(str(folder)).fingerprint != before
 
 
-def test_smollm2_is_converted_once() -> None:
+def test_smollm2_is_converted_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("BATCHRUNNER_CACHE", str(tmp_path))
     files = find_model(SMOLLM2)
+    assert files.folder.is_relative_to(tmp_path)
+    assert "".join(capfd.readouterr()) == ""
     written = (files.folder / "model.safetensors").stat().st_mtime_ns
     again = find_model(SMOLLM2)
     assert again == files

@@ -1,7 +1,9 @@
 """Find a model's files and load them: a folder, a .gguf file, `package:NAME/FILE`, or a hub id."""
 
+import contextlib
 import hashlib
 import importlib.util
+import io
 import json
 import os
 import shutil
@@ -132,7 +134,7 @@ def _download(hub_id: str) -> Path:
 
 
 def _from_gguf(path: Path) -> ModelFiles:
-    """Convert once to safetensors and a tokenizer (transformers takes some 25 s each time), kept by content."""
+    """Convert once to safetensors and a tokenizer (transformers takes some 5 to 25 s each time), kept by content."""
     fingerprint = f"gguf-{_digest_files([path])}-{GGUF_FORMAT}"
     folder = cache_folder() / "models" / fingerprint
     if not folder.exists():
@@ -153,10 +155,15 @@ def _from_gguf(path: Path) -> ModelFiles:
 def _convert_gguf(path: Path, target: Path) -> None:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers.utils import logging
 
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
-        tokenizer: Any = AutoTokenizer.from_pretrained(str(path.parent), gguf_file=path.name)
-        model: Any = AutoModelForCausalLM.from_pretrained(str(path.parent), gguf_file=path.name, dtype=torch.float32)
+        with contextlib.redirect_stderr(io.StringIO()):  # the reader of GGUF has a bar that nothing else turns off
+            tokenizer: Any = AutoTokenizer.from_pretrained(str(path.parent), gguf_file=path.name)
+            model: Any = AutoModelForCausalLM.from_pretrained(
+                str(path.parent), gguf_file=path.name, dtype=torch.float32
+            )
     except Exception as error:  # a broken or unknown file fails anywhere in two libraries
         raise ModelError(f"model {path}: cannot be read as GGUF: {type(error).__name__}: {error}") from error
     # What was loaded is plain float32; saved as it stands it would claim to be quantised still.
