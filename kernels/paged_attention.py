@@ -4,7 +4,7 @@ For a query token at position t of its request, over the request's keys k and va
 
     out = softmax(scale · q·k[lo..t] (+ soft cap, + sink)) · v[lo..t]        lo = 0, or t - window + 1
 
-The cache of a layer is [num_blocks, block_size, num_kv_heads, head_dim]; query heads share KV heads in equal groups.
+The cache of a layer is [num_blocks, num_kv_heads, block_size, head_dim]; query heads share KV heads in equal groups.
 """
 
 from dataclasses import dataclass
@@ -12,21 +12,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from batchrunner.kernels.attention_work import AttentionOptions, AttentionWork, Segment
+
 # Decode requests of similar length are gathered together: at most this share of a gather is padding.
 MAX_PADDING = 0.25
-
-
-@dataclass(frozen=True, slots=True)
-class Segment:
-    """The tokens of one request in a step: rows [start, start + num_tokens) of the packed tensors.
-
-    context_len counts the request's tokens up to and including its last one in this step.
-    """
-
-    start: int
-    num_tokens: int
-    context_len: int
-    block_table: Tensor  # [num_blocks of the context], int64
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,19 +31,35 @@ class DecodeGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class AttentionOptions:
-    """What a model family asks of attention beyond softmax: 0 means off."""
+class Chunk:
+    """A segment of several tokens, and its block table on the device."""
 
-    scale: float
-    window: int = 0
-    softcap: float = 0.0
-    sinks: Tensor | None = None  # [num_heads]: a logit that takes probability and gives no value
+    segment: Segment
+    blocks: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class PagedPlan:
+    chunks: list[Chunk]
+    decodes: list[DecodeGroup]
+
+    @classmethod
+    def build(cls, work: AttentionWork, device: torch.device) -> "PagedPlan":
+        return cls(
+            [
+                Chunk(segment, torch.tensor(segment.block_table, device=device))
+                for segment in work.segments
+                if segment.num_tokens > 1
+            ],
+            group_decodes([segment for segment in work.segments if segment.num_tokens == 1], device),
+        )
 
 
 def write_kv(key: Tensor, value: Tensor, k_cache: Tensor, v_cache: Tensor, slots: Tensor) -> None:
     """Store key and value [T, num_kv_heads, head_dim] at slots [T] (block · block_size + offset) of the cache."""
-    k_cache.view(-1, *k_cache.shape[2:]).index_copy_(0, slots, key)
-    v_cache.view(-1, *v_cache.shape[2:]).index_copy_(0, slots, value)
+    blocks, offsets = slots // k_cache.shape[2], slots % k_cache.shape[2]
+    k_cache[blocks, :, offsets] = key
+    v_cache[blocks, :, offsets] = value
 
 
 def group_decodes(segments: list[Segment], device: torch.device) -> list[DecodeGroup]:
@@ -69,7 +74,7 @@ def group_decodes(segments: list[Segment], device: torch.device) -> list[DecodeG
             if total >= (1 - MAX_PADDING) * longest * (end + 1 - begin):
                 continue
         members = ordered[begin:end]
-        tables = [segment.block_table for segment in members]
+        tables = [torch.tensor(segment.block_table) for segment in members]
         groups.append(
             DecodeGroup(
                 torch.tensor([segment.start for segment in members], device=device),
@@ -85,36 +90,35 @@ def paged_attention(
     query: Tensor,
     k_cache: Tensor,
     v_cache: Tensor,
-    chunks: list[Segment],
-    decodes: list[DecodeGroup],
+    plan: PagedPlan,
     options: AttentionOptions,
 ) -> Tensor:
     """Attention of the packed query [T, num_heads, head_dim] over the cache; returns [T, num_heads, head_dim of v]."""
     out = query.new_empty(query.shape[0], query.shape[1], v_cache.shape[3])
-    for segment in chunks:
-        rows = slice(segment.start, segment.start + segment.num_tokens)
-        out[rows] = _attend_chunk(query[rows], k_cache, v_cache, segment, options)
-    for group in decodes:
+    if options.head_scales is not None:
+        query = query * options.head_scales[:, None]
+    for chunk in plan.chunks:
+        rows = slice(chunk.segment.start, chunk.segment.start + chunk.segment.num_tokens)
+        out[rows] = _attend_chunk(query[rows], k_cache, v_cache, chunk, options)
+    for group in plan.decodes:
         out[group.rows] = _attend_decodes(query[group.rows], k_cache, v_cache, group, options)
     return out
 
 
-def _attend_chunk(
-    query: Tensor, k_cache: Tensor, v_cache: Tensor, segment: Segment, options: AttentionOptions
-) -> Tensor:
-    num_tokens, context_len = segment.num_tokens, segment.context_len
-    key = k_cache[segment.block_table].flatten(0, 1)[:context_len]
-    value = v_cache[segment.block_table].flatten(0, 1)[:context_len]
+def _attend_chunk(query: Tensor, k_cache: Tensor, v_cache: Tensor, chunk: Chunk, options: AttentionOptions) -> Tensor:
+    num_tokens, context_len = chunk.segment.num_tokens, chunk.segment.context_len
+    key = k_cache[chunk.blocks].transpose(0, 1).flatten(1, 2)[:, :context_len]  # [num_kv_heads, context, head_dim]
+    value = v_cache[chunk.blocks].transpose(0, 1).flatten(1, 2)[:, :context_len]
     position = torch.arange(context_len - num_tokens, context_len, device=query.device)[:, None]
     key_position = torch.arange(context_len, device=query.device)[None, :]
     visible = key_position <= position
     if options.window:
         visible &= key_position > position - options.window
-    group_size = query.shape[1] // key.shape[1]
+    group_size = query.shape[1] // key.shape[0]
     out = _softmax_attention(
         query.transpose(0, 1)[None],
-        key.transpose(0, 1).repeat_interleave(group_size, 0)[None],
-        value.transpose(0, 1).repeat_interleave(group_size, 0)[None],
+        key.repeat_interleave(group_size, 0)[None],
+        value.repeat_interleave(group_size, 0)[None],
         visible[None, None],
         options,
         None if options.sinks is None else options.sinks[None, :, None, None],
@@ -125,9 +129,9 @@ def _attend_chunk(
 def _attend_decodes(
     query: Tensor, k_cache: Tensor, v_cache: Tensor, group: DecodeGroup, options: AttentionOptions
 ) -> Tensor:
-    num_kv_heads = k_cache.shape[2]
-    key = k_cache[group.blocks].flatten(1, 2).transpose(1, 2)  # [B, num_kv_heads, context, head_dim]
-    value = v_cache[group.blocks].flatten(1, 2).transpose(1, 2)
+    num_kv_heads = k_cache.shape[1]
+    key = k_cache[group.blocks].transpose(1, 2).flatten(2, 3)  # [B, num_kv_heads, context, head_dim]
+    value = v_cache[group.blocks].transpose(1, 2).flatten(2, 3)
     key_position = torch.arange(key.shape[2], device=query.device)[None, :]
     context_lens = group.context_lens[:, None]
     visible = key_position < context_lens

@@ -14,10 +14,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "job_errors": {"spec"},
     "job_paths": {"spec", "errors", "job_errors"},
     "job_file": {"spec", "errors", "job_yaml", "job_errors", "job_paths"},
-    "kernels": set(),
+    "cache_folder": set(),
+    "kernels": {"cache_folder"},
     "plan": {"errors", "spec"},
     "data": {"errors", "spec", "identity"},
-    "engine": {"errors", "spec", "identity", "kernels"},
+    "engine": {"errors", "spec", "identity", "kernels", "cache_folder"},
     "run": {"errors", "spec", "identity", "data", "plan", "engine"},
     "validate": {"errors", "spec", "data", "engine"},
     "starter": {"errors"},
@@ -45,6 +46,8 @@ WITHOUT_TORCH = (
     "engine/block_pool",
     "engine/prefix_cache",
     "engine/batching",
+    "engine/prefix_groups",
+    "kernels/attention_work",
 )
 HEAVY = ("torch", "transformers", "tokenizers")
 

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.utils import logging
 
-from batchrunner.engine.forward_input import ForwardInput
 from batchrunner.errors import ModelError
-from batchrunner.kernels.paged_attention import AttentionOptions, paged_attention, write_kv
+from batchrunner.kernels.attention_work import AttentionOptions
+from batchrunner.kernels.interface import Kernels
 
 NAME = "batchrunner"
 
@@ -30,7 +30,7 @@ class LayerShape:
     num_kv_heads: int
     key_dim: int
     value_dim: int
-    window: int
+    options: AttentionOptions
 
 
 @dataclass(slots=True)
@@ -40,34 +40,46 @@ class ShapeProbe:
     shapes: dict[int, LayerShape] = field(default_factory=dict)
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, options: AttentionOptions) -> Tensor:
-        self.shapes[layer] = LayerShape(query.shape[1], key.shape[1], key.shape[2], value.shape[2], options.window)
+        self.shapes[layer] = LayerShape(query.shape[1], key.shape[1], key.shape[2], value.shape[2], options)
         return query.new_zeros(query.shape[0], query.shape[1], value.shape[2])
 
 
 @dataclass(slots=True)
 class PagedKV:
-    """The KV cache of all layers; each layer's is [num_blocks, block_size, num_kv_heads, head_dim], twice."""
+    """The KV cache of all layers; each layer's is [num_blocks, num_kv_heads, block_size, head_dim], twice."""
 
     keys: list[Tensor]
     values: list[Tensor]
 
-    def copy_blocks(self, sources: Tensor, targets: Tensor) -> None:
-        """All sources are read before any target is written: a block may be both."""
-        for cache in (*self.keys, *self.values):
-            cache[targets] = cache[sources]
+    @property
+    def block_size(self) -> int:
+        return self.keys[0].shape[2]
 
 
 @dataclass(frozen=True, slots=True)
 class PagedAttention:
-    """Attention of one step: the new keys and values are written first, so that requests may share them at once."""
+    """Attention of one step: the new keys and values are written first, so that requests may share them at once.
 
+    plan: the step's work as the kernels take it. slots [T]: where each token's KV goes.
+    """
+
+    kernels: Kernels
     kv: PagedKV
-    inputs: ForwardInput
+    plan: Any
+    slots: Tensor
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, options: AttentionOptions) -> Tensor:
+        self.kernels.write_kv(key, value, self.kv.keys[layer], self.kv.values[layer], self.slots)
+        return self.attend_written(layer, query, options)
+
+    def rotate_and_write_kv(self, layer: int, qkv: Tensor, cos: Tensor, sin: Tensor, num_heads: int) -> Tensor:
+        """See Kernels.rotate_and_write_kv."""
         k_cache, v_cache = self.kv.keys[layer], self.kv.values[layer]
-        write_kv(key, value, k_cache, v_cache, self.inputs.slots)
-        return paged_attention(query, k_cache, v_cache, self.inputs.chunks, self.inputs.decodes, options)
+        return self.kernels.rotate_and_write_kv(qkv, cos, sin, k_cache, v_cache, self.slots, num_heads)
+
+    def attend_written(self, layer: int, query: Tensor, options: AttentionOptions) -> Tensor:
+        """Attention of tokens whose keys and values are in the cache already."""
+        return self.kernels.attend(query, self.kv.keys[layer], self.kv.values[layer], self.plan, options)
 
 
 _current: ContextVar[LayerAttention] = ContextVar("layer_attention")
@@ -81,6 +93,13 @@ def attention_by(layer_attention: LayerAttention) -> Iterator[None]:
         yield
     finally:
         _current.reset(token)
+
+
+def current_attention() -> PagedAttention:
+    """For layers of our own, which run in steps only."""
+    attention = _current.get()
+    assert isinstance(attention, PagedAttention)
+    return attention
 
 
 def _attention(
@@ -105,7 +124,7 @@ def _attention(
         key[0].transpose(0, 1),
         value[0].transpose(0, 1),
         AttentionOptions(
-            scale=query.shape[-1] ** -0.5 if scaling is None else scaling,
+            scale=query.shape[-1] ** -0.5 if scaling is None else float(scaling),
             window=int(window),
             softcap=float(options.get("softcap") or 0.0),
             sinks=options.get("s_aux"),

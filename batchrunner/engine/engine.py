@@ -32,6 +32,8 @@ class Runner(Protocol):
 
     @property
     def vocabulary_size(self) -> int: ...
+    @property
+    def substitutions(self) -> object: ...
     def run(self, schedule: Schedule) -> list[int]: ...
     def close(self) -> None: ...
 
@@ -73,6 +75,11 @@ class Engine:
     @property
     def counters(self) -> Counters:
         return self.scheduler.counters
+
+    @property
+    def kernels(self) -> str:
+        """Which kernels compute, and how much of the model's own code they stand in for."""
+        return str(self.runner.substitutions)
 
     @property
     def has_unfinished(self) -> bool:

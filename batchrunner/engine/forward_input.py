@@ -1,12 +1,15 @@
 """The Schedule as tensors: what the model sees of one step."""
 
 from dataclasses import dataclass
+from itertools import chain
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from batchrunner.engine.prefix_groups import GroupRule, group_by_prefix
 from batchrunner.engine.schedule import Schedule
-from batchrunner.kernels.paged_attention import DecodeGroup, Segment, group_decodes
+from batchrunner.kernels.attention_work import AttentionWork, Segment
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,37 +26,31 @@ class ForwardInput:
     logit_rows: Tensor
     copy_sources: Tensor
     copy_targets: Tensor
-    chunks: list[Segment]
-    decodes: list[DecodeGroup]
+    work: AttentionWork
 
     @classmethod
-    def build(cls, schedule: Schedule, block_size: int, device: torch.device) -> "ForwardInput":
+    def build(cls, schedule: Schedule, block_size: int, rule: GroupRule, device: torch.device) -> "ForwardInput":
         input_ids: list[int] = []
-        positions: list[Tensor] = []
-        slots: list[Tensor] = []
+        positions: list[range] = []
+        blocks: list[int] = []
         logit_rows: list[int] = []
-        chunks: list[Segment] = []
-        decodes: list[Segment] = []
+        segments: list[Segment] = []
         for item in schedule.scheduled:
-            request = item.request
-            block_table = torch.tensor(request.block_table)
-            span = torch.arange(item.start, item.end)
-            if item.num_new_tokens == 1:
-                decodes.append(Segment(len(input_ids), 1, item.end, block_table))
-            else:
-                chunks.append(Segment(len(input_ids), item.num_new_tokens, item.end, block_table.to(device)))
-            input_ids += request.token_ids[item.start : item.end]
-            positions.append(span)
-            slots.append(block_table[span // block_size] * block_size + span % block_size)
+            table = item.request.block_table
+            segments.append(Segment(len(input_ids), item.num_new_tokens, item.end, table))
+            input_ids += item.request.token_ids[item.start : item.end]
+            positions.append(range(item.start, item.end))
+            blocks += [table[position // block_size] for position in positions[-1]]
             if item.samples:
                 logit_rows.append(len(input_ids) - 1)
+        flat = np.fromiter(chain.from_iterable(positions), np.int64, len(input_ids))
+        slots = np.array(blocks, np.int64) * block_size + flat % block_size
         return cls(
             input_ids=torch.tensor(input_ids, device=device),
-            positions=torch.cat(positions).to(device),
-            slots=torch.cat(slots).to(device),
+            positions=torch.from_numpy(flat).to(device),
+            slots=torch.from_numpy(slots).to(device),
             logit_rows=torch.tensor(logit_rows, dtype=torch.int64, device=device),
             copy_sources=torch.tensor([copy.source for copy in schedule.copies], dtype=torch.int64, device=device),
             copy_targets=torch.tensor([copy.target for copy in schedule.copies], dtype=torch.int64, device=device),
-            chunks=chunks,
-            decodes=group_decodes(decodes, device),
+            work=group_by_prefix(segments, block_size, rule),
         )

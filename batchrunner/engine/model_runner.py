@@ -1,19 +1,31 @@
 """Everything that touches the device: the model, the KV cache, one forward pass a step."""
 
 import math
+import mmap
+import warnings
+from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from transformers import AutoModelForCausalLM
 
 from batchrunner.engine import attention
 from batchrunner.engine.attention import LayerShape, PagedAttention, PagedKV, ShapeProbe, attention_by
 from batchrunner.engine.forward_input import ForwardInput
+from batchrunner.engine.linear import PackedLinear, PlainLinear, can_pack
 from batchrunner.engine.models import ModelFiles
+from batchrunner.engine.prefix_groups import GroupRule
 from batchrunner.engine.sampler import sample
 from batchrunner.engine.schedule import Schedule
+from batchrunner.engine.substitute import Substitution
 from batchrunner.errors import DeviceError, ModelError
+from batchrunner.kernels.cpu.build import BuildError
+from batchrunner.kernels.cpu.cpu_kernels import CpuKernels
+from batchrunner.kernels.interface import Kernels
+from batchrunner.kernels.torch_kernels import TorchKernels
+
+# From how many requests and shared tokens on one pass over the prefix beats one a request; see docs/benchmarks.md.
+GROUP_RULES = {"cpu": GroupRule(min_members=4, min_tokens=64), "cuda": GroupRule(min_members=4, min_tokens=256)}
 
 
 def choose_device(name: str) -> torch.device:
@@ -25,10 +37,23 @@ def choose_device(name: str) -> torch.device:
     return torch.device(name)
 
 
-class ModelRunner:
-    """One loaded model and its paged KV cache. The cache is made by allocate(), once its size is known."""
+def choose_kernels(device: torch.device, dtype: torch.dtype, layers: Sequence[LayerShape]) -> Kernels:
+    """The fastest that there are for the device; plain torch where nothing faster can be had."""
+    if device.type == "cpu" and dtype == torch.float32:
+        try:
+            return CpuKernels((layer.key_dim, layer.value_dim) for layer in layers)
+        except BuildError as error:
+            warnings.warn(f"slow attention in plain torch: {error}", stacklevel=2)
+    return TorchKernels(device)
 
-    def __init__(self, files: ModelFiles, device: torch.device, dtype: str) -> None:
+
+class ModelRunner:
+    """One loaded model and its paged KV cache. The cache is made by allocate(), once its size is known.
+
+    kernels: None means the fastest there are for the device.
+    """
+
+    def __init__(self, files: ModelFiles, device: torch.device, dtype: str, kernels: Kernels | None = None) -> None:
         attention.register()
         self.device = device
         if dtype == "auto":
@@ -46,8 +71,11 @@ class ModelRunner:
         self.model = model.to(device).eval()
         self.config = self.model.config.get_text_config()
         self.layers = self._probe()
+        self.kernels = kernels or choose_kernels(device, self.dtype, self.layers)
+        make_linear = PackedLinear if can_pack(device, self.dtype) else PlainLinear
+        self.substitutions = Substitution(self.model, self.layers, self.kernels, make_linear).run()
+        self.group_rule = GROUP_RULES[device.type]
         self._kv: PagedKV | None = None
-        self._block_size = 0
 
     @property
     def dtype(self) -> torch.dtype:
@@ -83,14 +111,16 @@ class ModelRunner:
         """Make the KV cache. Zeros: what padding reads is masked, but 0 · NaN would not be."""
 
         def cache(num_heads: int, dim: int) -> torch.Tensor:
-            shape = (num_blocks, block_size, num_heads, dim)
+            shape = (num_blocks, num_heads, block_size, dim)
             if self.device.type == "cpu":
-                # numpy's zeros are given by the system page by page, as they are used; torch's are written at once.
-                num_bytes = math.prod(shape) * self.dtype.itemsize
-                return torch.from_numpy(np.zeros(num_bytes, dtype=np.uint8)).view(self.dtype).view(shape)
+                # Given by the system as it is used (torch's zeros are written at once), in large pages where it can:
+                # a cache is read all over, and every small page costs a walk through the page table.
+                memory = mmap.mmap(-1, math.prod(shape) * self.dtype.itemsize)
+                if hasattr(mmap, "MADV_HUGEPAGE"):
+                    memory.madvise(mmap.MADV_HUGEPAGE)
+                return torch.frombuffer(memory, dtype=self.dtype).view(shape)
             return torch.zeros(shape, dtype=self.dtype, device=self.device)
 
-        self._block_size = block_size
         self._kv = PagedKV(
             keys=[cache(layer.num_kv_heads, layer.key_dim) for layer in self.layers],
             values=[cache(layer.num_kv_heads, layer.value_dim) for layer in self.layers],
@@ -100,10 +130,13 @@ class ModelRunner:
     def run(self, schedule: Schedule) -> list[int]:
         """Compute one step; returns the next token of each of schedule.sampling_requests."""
         assert self._kv is not None, "allocate() comes first"
-        inputs = ForwardInput.build(schedule, self._block_size, self.device)
+        kernels, kv = self.kernels, self._kv
+        inputs = ForwardInput.build(schedule, kv.block_size, self.group_rule, self.device)
         if schedule.copies:
-            self._kv.copy_blocks(inputs.copy_sources, inputs.copy_targets)
-        with attention_by(PagedAttention(self._kv, inputs)):
+            for cache in (*kv.keys, *kv.values):
+                kernels.copy_blocks(cache, inputs.copy_sources, inputs.copy_targets)
+        plan = kernels.plan(inputs.work, kv.block_size)
+        with attention_by(PagedAttention(kernels, kv, plan, inputs.slots)):
             output = self.model(
                 input_ids=inputs.input_ids[None],
                 position_ids=inputs.positions[None],
@@ -131,6 +164,6 @@ class ModelRunner:
         layer_types = getattr(self.config, "layer_types", None) or []
         for layer, kind in enumerate(layer_types):
             expected = {"full_attention": 0, "sliding_attention": getattr(self.config, "sliding_window", 0)}.get(kind)
-            if expected != probe.shapes[layer].window:
+            if expected != probe.shapes[layer].options.window:
                 raise ModelError(f"{type(self.model).__name__}: layer {layer} is {kind!r}, which is not supported")
         return [probe.shapes[layer] for layer in sorted(probe.shapes)]

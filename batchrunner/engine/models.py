@@ -5,7 +5,6 @@ import hashlib
 import importlib.util
 import io
 import json
-import os
 import shutil
 import tempfile
 from collections.abc import Iterable
@@ -13,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from batchrunner.cache_folder import cache_folder
 from batchrunner.errors import ModelError
 
 GGUF_FORMAT = 1  # raise it when the conversion changes what it writes
@@ -59,13 +59,6 @@ def model_paths(name: str) -> list[Path]:
     if path is None:
         return []
     return _content_files(path) if path.is_dir() else [path]
-
-
-def cache_folder() -> Path:
-    """Where converted models are kept: $BATCHRUNNER_CACHE, else below the user's cache folder."""
-    if "BATCHRUNNER_CACHE" in os.environ:
-        return Path(os.environ["BATCHRUNNER_CACHE"])
-    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "batchrunner"
 
 
 def _from_path(path: Path) -> ModelFiles:

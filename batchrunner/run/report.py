@@ -26,6 +26,7 @@ _PAGE = """<!doctype html>
  <tr><td>output tokens<td class="n">{{ "{:,}".format(s.num_output_tokens) }}
  <tr><td>tokens computed in the last run<td class="n">{{ "{:,}".format(s.run.num_computed_tokens) }}
  <tr><td>seconds of the last run<td class="n">{{ "{:,.1f}".format(s.run.seconds) }}
+ <tr><td>computed by<td>{{ s.run.kernels }}
 </table>
 {% if s.errors %}<h2>Failed rows</h2>
 <table><tr><th>kind<th>rows<th>first one

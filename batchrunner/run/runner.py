@@ -61,6 +61,7 @@ class Runner:
             if self._open:
                 self._progress.note("loading the model")
                 engine = stack.enter_context(Engine(files, **self._job_file.engine.model_dump()))
+                self._progress.note(engine.kernels)
                 self._generate(engine)
         return self._summaries
 
@@ -141,7 +142,8 @@ class Runner:
             self._open.remove(job)
 
     def _counters(self, engine: Engine) -> RunCounters:
-        return RunCounters(**asdict(engine.counters), seconds=round(time.monotonic() - self._started, 3))
+        seconds = round(time.monotonic() - self._started, 3)
+        return RunCounters(**asdict(engine.counters), seconds=seconds, kernels=engine.kernels)
 
     def _show(self, engine: Engine) -> None:
         if not self._open:

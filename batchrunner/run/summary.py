@@ -13,9 +13,10 @@ from batchrunner.errors import EXIT_DONE, EXIT_FAILED_ROWS
 
 @dataclass(slots=True)
 class RunCounters(Counters):
-    """What the engine did in this run alone, for all jobs together, and how long it took."""
+    """What the engine did in this run alone, for all jobs together, with which kernels, and how long it took."""
 
     seconds: float = 0.0
+    kernels: str = ""
 
 
 @dataclass(slots=True)
