@@ -4,7 +4,7 @@ BIN := .venv/bin
 # One thread a test process: two OpenMP pools on two cores cost more than they bring.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
-.PHONY: setup run test test-exact test-kill lint types bench wheel-check lock clean
+.PHONY: setup run test test-exact test-kill test-gpu-compile lint types bench wheel-check lock clean
 
 setup: .venv/ready
 
@@ -27,6 +27,9 @@ test-exact: setup ## every token of SmolLM2 against transformers, minutes
 
 test-kill: setup ## kill -9, twenty times, minutes
 	$(BIN)/python -m pytest -q -m slow tests/test_kill.py
+
+test-gpu-compile: setup ## compile every Triton kernel for sm_80, sm_90 and gfx942, minutes
+	$(BIN)/python -m pytest -q -m slow tests/test_gpu_compile.py tests/test_gpu_sampling.py
 
 lint: setup
 	$(BIN)/ruff check .

@@ -12,7 +12,7 @@ from transformers.models.llama.modeling_llama import LlamaForCausalLM, LlamaMLP
 from batchrunner.engine import attention
 from batchrunner.engine.fused_layer import FusedDecoderLayer, FusedMLP, FusedNorm
 from batchrunner.engine.linear import PackedLinear, PlainLinear
-from batchrunner.engine.model_runner import ModelRunner
+from batchrunner.engine.model_runner import ModelRunner, choose_kernels
 from batchrunner.engine.models import find_model
 
 CPU = torch.device("cpu")
@@ -90,6 +90,15 @@ def test_a_replacement_that_fails_is_no_replacement(tiny_llama: Path, monkeypatc
     done = runner(tiny_llama).substitutions
     assert done.num_fused_layers == 0
     assert "model.norm: RuntimeError: not on this machine" in done.kept
+
+
+def test_each_device_has_its_kernels(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert choose_kernels(torch.device("cuda"), torch.float16, []).name == "Triton"
+    assert choose_kernels(CPU, torch.float32, []).name == "C"
+    assert choose_kernels(CPU, torch.bfloat16, []).name == "torch"
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.warns(UserWarning, match="slow attention in plain torch: no C compiler"):
+        assert choose_kernels(CPU, torch.float32, []).name == "torch"
 
 
 def test_the_weights_of_replaced_modules_are_let_go(tiny_llama: Path) -> None:

@@ -24,7 +24,7 @@ from batchrunner.kernels.cpu.cpu_kernels import CpuKernels
 from batchrunner.kernels.interface import Kernels
 from batchrunner.kernels.torch_kernels import TorchKernels
 
-# From how many requests and shared tokens on one pass over the prefix beats one a request; see docs/benchmarks.md.
+# From how many requests and shared tokens on one pass over the prefix beats one a request; see docs/architecture.md.
 GROUP_RULES = {"cpu": GroupRule(min_members=4, min_tokens=64), "cuda": GroupRule(min_members=4, min_tokens=256)}
 
 
@@ -39,6 +39,10 @@ def choose_device(name: str) -> torch.device:
 
 def choose_kernels(device: torch.device, dtype: torch.dtype, layers: Sequence[LayerShape]) -> Kernels:
     """The fastest that there are for the device; plain torch where nothing faster can be had."""
+    if device.type == "cuda":
+        from batchrunner.kernels.gpu.gpu_kernels import TritonKernels  # imports triton, which the CPU does not need
+
+        return TritonKernels(device)
     if device.type == "cpu" and dtype == torch.float32:
         try:
             return CpuKernels((layer.key_dim, layer.value_dim) for layer in layers)

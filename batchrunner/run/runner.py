@@ -4,18 +4,20 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 from batchrunner.engine.engine import Engine, model_fingerprint
 from batchrunner.engine.models import find_model
 from batchrunner.engine.request import Request
 from batchrunner.engine.tokenizer import Tokenizer
-from batchrunner.errors import ModelError, RowError, StorageError
+from batchrunner.errors import DataError, ModelError, RowError, StorageError
 from batchrunner.run.finished import job_digest
 from batchrunner.run.job_run import JobRun, failed_completion, open_job
 from batchrunner.run.output_folder import OutputFolder
 from batchrunner.run.progress import Progress, Snapshot
 from batchrunner.run.shutdown import Shutdown
+from batchrunner.run.side_thread import SideThread
 from batchrunner.run.storage import Storage
 from batchrunner.run.summary import JobSummary, RunCounters
 from batchrunner.spec import JobFile, JobSpec
@@ -31,6 +33,15 @@ class OpenJob:
 
     run: JobRun
     digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unfinished:
+    """What a running request has brought so far."""
+
+    job: JobRun
+    request_id: bytes
+    output_token_ids: list[int]
 
 
 class Runner:
@@ -62,7 +73,8 @@ class Runner:
                 self._progress.note("loading the model")
                 engine = stack.enter_context(Engine(files, **self._job_file.engine.model_dump()))
                 self._progress.note(engine.kernels)
-                self._generate(engine)
+                with SideThread("results") as side:
+                    self._generate(engine, side)
         return self._summaries
 
     def _open_job(self, job: JobSpec, tokenizer: Tokenizer, fingerprint: str) -> OpenJob:
@@ -84,9 +96,12 @@ class Runner:
         )
         return OpenJob(run, digest)
 
-    def _generate(self, engine: Engine) -> None:
-        """Feed, step, take in, save: until every job is complete."""
-        queue = self._requests(engine)
+    def _generate(self, engine: Engine, side: SideThread) -> None:
+        """Feed, step, and beside the steps take in and save: until every job is complete.
+
+        What is known of a job (its state, its counts) is changed by the side thread alone while steps run.
+        """
+        queue = self._requests(engine, side)
         self._started = time.monotonic()
         try:
             while True:
@@ -95,19 +110,27 @@ class Runner:
                     break
                 self._shutdown.check()
                 for request in engine.step():
-                    self._owners.pop(request).finish(bytes.fromhex(request.request_id), engine.completion(request))
-                if any(job.run.state.is_sync_due for job in self._open):
-                    self._save(engine)
-                self._complete_jobs(engine)
+                    side.do(partial(self._finish, engine, self._owners.pop(request), request))
+                side.check()
+                if side.is_idle and any(job.run.state.is_sync_due for job in self._open):
+                    side.do(partial(self._save, self._unfinished(), self._counters(engine)))
+                if any(job.run.num_pending == 0 for job in self._open):
+                    side.drain()
+                    self._complete_jobs(engine)
                 self._show(engine)
-        except StorageError:
-            raise  # the journal takes nothing more; a second error would hide the first
+            side.drain()
+        except (StorageError, DataError):
+            raise  # no journal takes anything more; a second error would hide the first
         except BaseException:
-            self._save(engine)
+            side.do(partial(self._save, self._unfinished(), self._counters(engine)))
+            side.drain()
             raise
         self._complete_jobs(engine)
 
-    def _requests(self, engine: Engine) -> Iterator[Request]:
+    def _finish(self, engine: Engine, job: JobRun, request: Request) -> None:
+        job.finish(bytes.fromhex(request.request_id), engine.completion(request))
+
+    def _requests(self, engine: Engine, side: SideThread) -> Iterator[Request]:
         """The requests of all jobs, in order. Those the engine refuses become error rows on the way."""
         for job in list(self._open):
             for asked in job.run.requests():
@@ -116,7 +139,8 @@ class Runner:
                     request = engine.request(asked.request_id.hex(), asked.token_ids, asked.sampling, saved)
                     engine.add(request)
                 except RowError as error:
-                    job.run.finish(asked.request_id, failed_completion(error, len(asked.token_ids)))
+                    failed = failed_completion(error, len(asked.token_ids))
+                    side.do(partial(job.run.finish, asked.request_id, failed))
                     continue
                 self._owners[request] = job.run
                 yield request
@@ -126,14 +150,21 @@ class Runner:
             while engine.num_waiting < MAX_WAITING and next(queue, None) is not None:
                 pass
 
-    def _save(self, engine: Engine) -> None:
+    def _unfinished(self) -> list[Unfinished]:
+        """The tokens so far of requests that have some."""
+        return [
+            Unfinished(job, bytes.fromhex(request.request_id), request.output_token_ids)
+            for request, job in self._owners.items()
+            if request.num_output_tokens
+        ]
+
+    def _save(self, unfinished: list[Unfinished], counters: RunCounters) -> None:
         """Make all results and the tokens of unfinished requests durable."""
-        for request, job in self._owners.items():
-            if request.num_output_tokens:
-                job.state.save(bytes.fromhex(request.request_id), request.output_token_ids)
-        for item in self._open:
-            item.run.state.sync()
-            item.run.write_progress(self._counters(engine))
+        for item in unfinished:
+            item.job.state.save(item.request_id, item.output_token_ids)
+        for job in list(self._open):
+            job.run.state.sync()
+            job.run.write_progress(counters)
 
     def _complete_jobs(self, engine: Engine | None) -> None:
         for job in [job for job in self._open if job.run.num_pending == 0]:

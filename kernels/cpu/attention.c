@@ -252,10 +252,14 @@ static void attend_wide(const Step *s, const Unit *u) {
             int run = s->block_size - (first + k) % s->block_size;
             run = run < num_keys - k ? run : num_keys - k;
             const float *from = s->keys + block_offset(s, u, first + k, HEAD_DIM);
-            for (int d = 0; d < HEAD_DIM; d++)
-                for (int j = 0; j < run; j++) key[d * NUM_KEYS + k + j] = from[j * HEAD_DIM + d];
+            int j = 0;
+            for (; HEAD_DIM % LANES == 0 && j + LANES <= run; j += LANES)
+                for (int d = 0; d < HEAD_DIM; d += LANES)
+                    transpose(from + j * HEAD_DIM + d, HEAD_DIM, key + d * NUM_KEYS + k + j, NUM_KEYS);
+            for (; j < run; j++)
+                for (int d = 0; d < HEAD_DIM; d++) key[d * NUM_KEYS + k + j] = from[j * HEAD_DIM + d];
             from = s->values + block_offset(s, u, first + k, VALUE_DIM);
-            for (int j = 0; j < run; j++)
+            for (j = 0; j < run; j++)
                 memcpy(value + (k + j) * VALUE_PAD, from + j * VALUE_DIM, sizeof(float) * VALUE_DIM);
             k += run;
         }
@@ -293,10 +297,12 @@ static int make_units(const Step *s, int pass, Unit *units) {
     int num = 0;
     for (int i = s->pass_begins[pass]; i < s->pass_begins[pass + 1]; i++) {
         const int num_vectors = (s->items[i].row_end - s->items[i].row_begin) * group;
-        for (int begin = 0; begin < num_vectors; begin += NUM_ROWS)
+        const int num_tiles = ROUND_UP(num_vectors, NUM_ROWS) / NUM_ROWS;
+        const int size = ROUND_UP(ROUND_UP(num_vectors, num_tiles) / num_tiles, GEMM_ROWS); /* all about equal */
+        for (int begin = 0; begin < num_vectors; begin += size)
             for (int head = 0; head < s->num_kv_heads; head++, num++)
                 if (units) {
-                    const int end = begin + NUM_ROWS < num_vectors ? begin + NUM_ROWS : num_vectors;
+                    const int end = begin + size < num_vectors ? begin + size : num_vectors;
                     units[num] = (Unit){s->items + i, head, begin, end};
                 }
     }

@@ -44,6 +44,34 @@ INLINE vec larger(vec a, vec b) {
 #define QUARTERS_EVEN 0, 1, 2, 3, 8, 9, 10, 11
 #define QUARTERS_ODD 4, 5, 6, 7, 12, 13, 14, 15
 #endif
+#if LANES == 16
+#define MERGE_LOW 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
+#define MERGE_HIGH 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
+#else
+#define MERGE_LOW 0, 8, 1, 9, 2, 10, 3, 11
+#define MERGE_HIGH 4, 12, 5, 13, 6, 14, 7, 15
+#endif
+
+/* to[d · to_stride + k] = from[k · from_stride + d] for LANES rows and columns: a perfect shuffle of the two halves of
+   all elements, log2(LANES) times. */
+INLINE void transpose(const float *from, int from_stride, float *to, int to_stride) {
+    vec v[LANES], w[LANES];
+#pragma GCC unroll 16
+    for (int k = 0; k < LANES; k++) v[k] = load(from + k * from_stride);
+#pragma GCC unroll 4
+    for (int stage = 1; stage < LANES; stage *= 2) {
+#pragma GCC unroll 8
+        for (int k = 0; k < LANES / 2; k++) {
+            w[2 * k] = __builtin_shufflevector(v[k], v[k + LANES / 2], MERGE_LOW);
+            w[2 * k + 1] = __builtin_shufflevector(v[k], v[k + LANES / 2], MERGE_HIGH);
+        }
+#pragma GCC unroll 16
+        for (int k = 0; k < LANES; k++) v[k] = w[k];
+    }
+#pragma GCC unroll 16
+    for (int k = 0; k < LANES; k++) store(to + k * to_stride, v[k]);
+}
+
 #define FOLD(a, b, first, second) (__builtin_shufflevector(a, b, first) + __builtin_shufflevector(a, b, second))
 
 /* Lane k of the result is the sum of all lanes of v[k], for the LANES vectors of v, which are used up. */
