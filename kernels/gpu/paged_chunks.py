@@ -1,0 +1,189 @@
+"""Attention of prompt chunks, and of mixes of chunks and single tokens, over the paged KV cache.
+
+    out = softmax(scale · q·k[lo..t] (+ soft cap, + sink)) · v[lo..t]        lo = 0, or t - window + 1
+
+(FlashAttention, arXiv 2205.14135 and 2307.08691.) A program takes one tile of a segment's packed rows (packed_rows.py)
+through all tiles of keys that any of them sees. A sink is a key seen first that has a score but no value.
+"""
+
+# ruff: noqa: N803 (constants in capitals, as Triton has them)
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from batchrunner.kernels.attention_work import AttentionOptions
+from batchrunner.kernels.gpu.merge_states import PartialAttention, merge_states_reference
+from batchrunner.kernels.gpu.packed_rows import locate_tile, num_tiles
+from batchrunner.kernels.gpu.softmax import (
+    LOG2_E,
+    LOWEST,
+    attend_keys,
+    attend_reference,
+    attention_specializations,
+    gather_kv,
+    load_vectors,
+    normalise,
+    shared_arguments,
+)
+from batchrunner.kernels.gpu.specialization import Specialization
+
+NUM_STAGES = 2
+
+
+def _launch_options(head_dim: int, dtype: torch.dtype) -> dict[str, int]:
+    """ROW_TILE counts packed rows, each a query head of a token."""
+    if dtype.itemsize == 2:
+        return {"ROW_TILE": 64, "num_warps": 8, "num_stages": NUM_STAGES}
+    # Twice the rows would spill registers, and at 256 dimensions take all the shared memory of a gfx942.
+    return {"ROW_TILE": 32, "num_warps": 4 if head_dim < 128 else 8, "num_stages": NUM_STAGES}
+
+
+@triton.jit
+def paged_chunks_kernel(
+    query,
+    k_cache,
+    v_cache,
+    segment_starts,
+    token_begins,
+    context_lens,
+    block_tables,
+    head_scales,
+    sinks,
+    out,
+    query_token_stride,
+    query_head_stride,
+    table_stride,
+    num_segments,
+    num_kv_heads,
+    scale,
+    window,
+    softcap,
+    GROUP_SIZE: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    VALUE_DIM: tl.constexpr,
+    HEAD_TILE: tl.constexpr,
+    VALUE_TILE: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr,
+    KEY_TILE: tl.constexpr,
+    ROW_TILE: tl.constexpr,
+):
+    """Program (tile of packed rows, KV head)."""
+    kv_head = tl.program_id(1)
+    segment, _, num_rows, row_begin = locate_tile(tl.program_id(0), token_begins, num_segments, GROUP_SIZE, ROW_TILE)
+    if row_begin >= num_rows:
+        return
+    packed_rows = row_begin + tl.arange(0, ROW_TILE)
+    is_row = packed_rows < num_rows
+    packed_rows = tl.minimum(packed_rows, num_rows - 1)
+    tokens = packed_rows // GROUP_SIZE
+    rows = (tl.load(segment_starts + segment) + tokens).to(tl.int64)
+    context_len = tl.load(context_lens + segment)
+    heads = kv_head * GROUP_SIZE + packed_rows % GROUP_SIZE
+    row_scale = scale
+    if head_scales is not None:
+        row_scale = scale * tl.load(head_scales + heads).to(tl.float32)[:, None]
+    running_max = tl.full([ROW_TILE], LOWEST, tl.float32)
+    running_sum = tl.zeros([ROW_TILE], tl.float32)
+    if sinks is not None:
+        running_max = tl.load(sinks + heads).to(tl.float32) * LOG2_E
+        running_sum += 1
+    query_rows = query + rows[:, None] * query_token_stride + heads[:, None] * query_head_stride
+    running_max, running_sum, acc = attend_keys(
+        running_max,
+        running_sum,
+        tl.zeros([ROW_TILE, VALUE_TILE], tl.float32),
+        load_vectors(query_rows, HEAD_DIM, HEAD_TILE),
+        context_len - num_rows // GROUP_SIZE + tokens,
+        row_scale,
+        block_tables + segment.to(tl.int64) * table_stride,
+        0,
+        0,
+        context_len,
+        k_cache,
+        v_cache,
+        kv_head,
+        num_kv_heads,
+        window,
+        softcap,
+        HEAD_DIM,
+        VALUE_DIM,
+        HEAD_TILE,
+        VALUE_TILE,
+        BLOCK_SIZE,
+        KEY_TILE,
+    )
+    result, _ = normalise(running_max, running_sum, acc)
+    dims = tl.arange(0, VALUE_TILE)[None, :]
+    out_rows = out + (rows * num_kv_heads * GROUP_SIZE + heads)[:, None] * VALUE_DIM
+    tl.store(out_rows + dims, result.to(out.dtype.element_ty), mask=is_row[:, None] & (dims < VALUE_DIM))
+
+
+def paged_chunks(
+    query: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    segment_starts: Tensor,
+    token_begins: Tensor,
+    context_lens: Tensor,
+    block_tables: Tensor,
+    options: AttentionOptions,
+    out: Tensor,
+    num_tokens: int,
+) -> None:
+    """Attend S segments of num_tokens tokens; write their rows of out [T, num_heads, value_dim], which is contiguous.
+
+    query [T, num_heads, head_dim]. Segment s has the rows from segment_starts[s] on, as many as from token_begins[s] to
+    token_begins[s + 1]: the segments' tokens counted one after the other, num_tokens in all. They are the last of the
+    context_lens[s] tokens in the blocks block_tables[s]. All int32; token_begins [S + 1], block_tables [S, max_blocks].
+    """
+    assert out.is_contiguous()
+    num_segments, num_kv_heads = len(segment_starts), k_cache.shape[1]
+    launched = _launch_options(query.shape[2], query.dtype)
+    tiles = num_tiles(num_tokens, num_segments, query.shape[1] // num_kv_heads, launched["ROW_TILE"])
+    paged_chunks_kernel[(tiles, num_kv_heads)](
+        **shared_arguments(query, k_cache, v_cache, options),
+        segment_starts=segment_starts,
+        token_begins=token_begins,
+        context_lens=context_lens,
+        block_tables=block_tables,
+        sinks=options.sinks,
+        out=out,
+        table_stride=block_tables.stride(0),
+        num_segments=num_segments,
+        **launched,
+    )
+
+
+def paged_chunks_reference(
+    query: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    segment_starts: Tensor,
+    token_begins: Tensor,
+    context_lens: Tensor,
+    block_tables: Tensor,
+    options: AttentionOptions,
+    out: Tensor,
+    num_tokens: int,
+) -> None:
+    """The same in plain torch, a segment at a time."""
+    spans = zip(segment_starts.tolist(), token_begins.diff().tolist(), context_lens.tolist(), strict=True)
+    for segment, (start, num_new, context_len) in enumerate(spans):
+        rows = slice(start, start + num_new)
+        key = gather_kv(k_cache, block_tables[segment], context_len)
+        value = gather_kv(v_cache, block_tables[segment], context_len)
+        positions = torch.arange(context_len - num_new, context_len, device=query.device)
+        state = attend_reference(query[rows], key, value, positions, 0, options)
+        if options.sinks is not None:
+            sink = PartialAttention(torch.zeros_like(state.out), options.sinks.float().expand(num_new, -1))
+            state = merge_states_reference(state, sink)
+        out[rows] = state.out.to(out.dtype)
+
+
+def specializations() -> list[Specialization]:
+    """For all head dimensions and types, without options and with all of them, sinks among them."""
+    types = dict.fromkeys(("segment_starts", "token_begins", "context_lens", "block_tables"), "*i32")
+    types |= {"table_stride": "i32", "num_segments": "i32"}
+    return attention_specializations(paged_chunks_kernel, types, _launch_options)

@@ -1,0 +1,183 @@
+"""Attention of one query token a request over the paged KV cache, the cache split among programs.
+
+    split i: (out_i, lse_i) = softmax(scale · q·k (+ soft cap)) · v over SPLIT_SIZE keys; then all are merged
+
+(Flash-decoding: Dao, Haziza, Massa and Sizov, 2023.) The query heads that share a KV head are the rows of one tile. The
+splits begin at fixed positions, so a request's result doesn't depend on the requests beside it.
+"""
+
+# ruff: noqa: N803 (constants in capitals, as Triton has them)
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from batchrunner.kernels.attention_work import AttentionOptions
+from batchrunner.kernels.gpu.merge_states import SPLIT_SIZE, PartialAttention, merge_splits, merge_states_reference
+from batchrunner.kernels.gpu.softmax import (
+    LOWEST,
+    attend_keys,
+    attend_reference,
+    attention_specializations,
+    gather_kv,
+    load_vectors,
+    normalise,
+    shared_arguments,
+)
+from batchrunner.kernels.gpu.specialization import Specialization
+
+GROUP_TILE = 16  # query heads in one tile: the least that tensor cores take
+LAUNCH_OPTIONS = {"GROUP_TILE": GROUP_TILE, "SPLIT_SIZE": SPLIT_SIZE, "num_warps": 4, "num_stages": 2}
+
+
+@triton.jit
+def paged_decode_kernel(
+    query,
+    k_cache,
+    v_cache,
+    rows,
+    block_tables,
+    kv_begins,
+    context_lens,
+    head_scales,
+    split_out,
+    split_lse,
+    query_token_stride,
+    query_head_stride,
+    table_stride,
+    num_kv_heads,
+    scale,
+    window,
+    softcap,
+    GROUP_SIZE: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    VALUE_DIM: tl.constexpr,
+    HEAD_TILE: tl.constexpr,
+    VALUE_TILE: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr,
+    KEY_TILE: tl.constexpr,
+    GROUP_TILE: tl.constexpr,
+    SPLIT_SIZE: tl.constexpr,
+):
+    """Program (request, tile of query heads of one KV head, split)."""
+    request = tl.program_id(0).to(tl.int64)
+    split = tl.program_id(2)
+    kv_begin = tl.load(kv_begins + request)
+    context_len = tl.load(context_lens + request)
+    split_begin = kv_begin + split * SPLIT_SIZE
+    if split_begin >= context_len:
+        return
+    tiles_per_group: tl.constexpr = (GROUP_SIZE + GROUP_TILE - 1) // GROUP_TILE
+    kv_head = tl.program_id(1) // tiles_per_group
+    members = tl.program_id(1) % tiles_per_group * GROUP_TILE + tl.arange(0, GROUP_TILE)
+    heads = kv_head * GROUP_SIZE + tl.minimum(members, GROUP_SIZE - 1)
+    row = tl.load(rows + request).to(tl.int64)
+    query_rows = query + row * query_token_stride + heads[:, None] * query_head_stride
+    row_scale = scale
+    if head_scales is not None:
+        row_scale = scale * tl.load(head_scales + heads).to(tl.float32)[:, None]
+    running_max, running_sum, acc = attend_keys(
+        tl.full([GROUP_TILE], LOWEST, tl.float32),
+        tl.zeros([GROUP_TILE], tl.float32),
+        tl.zeros([GROUP_TILE, VALUE_TILE], tl.float32),
+        load_vectors(query_rows, HEAD_DIM, HEAD_TILE),
+        tl.zeros([GROUP_TILE], tl.int32) + context_len - 1,
+        row_scale,
+        block_tables + request * table_stride,
+        kv_begin,
+        split_begin,
+        tl.minimum(split_begin + SPLIT_SIZE, context_len),
+        k_cache,
+        v_cache,
+        kv_head,
+        num_kv_heads,
+        window,
+        softcap,
+        HEAD_DIM,
+        VALUE_DIM,
+        HEAD_TILE,
+        VALUE_TILE,
+        BLOCK_SIZE,
+        KEY_TILE,
+    )
+    out, lse = normalise(running_max, running_sum, acc)
+    is_member = members < GROUP_SIZE
+    states = (request * num_kv_heads * GROUP_SIZE + heads) * tl.num_programs(2) + split
+    dims = tl.arange(0, VALUE_TILE)[None, :]
+    tl.store(split_out + states[:, None] * VALUE_DIM + dims, out, mask=is_member[:, None] & (dims < VALUE_DIM))
+    tl.store(split_lse + states, lse, mask=is_member)
+
+
+def paged_decode(
+    query: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    rows: Tensor,
+    block_tables: Tensor,
+    kv_begins: Tensor,
+    context_lens: Tensor,
+    options: AttentionOptions,
+    prefix: PartialAttention | None,
+    out: Tensor,
+) -> None:
+    """Attend B requests with one token each; write their rows of out [T, num_heads, value_dim], which is contiguous.
+
+    query [T, num_heads, head_dim]; rows [B] int32: where their tokens lie in it. context_lens [B] int32 count the token
+    itself. Entry j of block_tables [B, max_blocks] int32 holds the positions from kv_begins [B] int32 + j · block_size
+    on; the keys before kv_begin are those of the prefix, the state of all T rows without sinks.
+    """
+    assert out.is_contiguous()
+    (num_requests, max_blocks), (num_kv_heads, block_size) = block_tables.shape, k_cache.shape[1:3]
+    num_heads, value_dim = out.shape[1:]
+    max_splits = triton.cdiv(max_blocks * block_size, SPLIT_SIZE)
+    split_out = out.new_empty(num_requests, num_heads, max_splits, value_dim, dtype=torch.float32)
+    split_lse = out.new_empty(num_requests, num_heads, max_splits, dtype=torch.float32)
+    arguments = shared_arguments(query, k_cache, v_cache, options)
+    num_tiles = num_kv_heads * triton.cdiv(num_heads // num_kv_heads, GROUP_TILE)
+    paged_decode_kernel[(num_requests, num_tiles, max_splits)](
+        **arguments,
+        rows=rows,
+        block_tables=block_tables,
+        kv_begins=kv_begins,
+        context_lens=context_lens,
+        split_out=split_out,
+        split_lse=split_lse,
+        table_stride=block_tables.stride(0),
+        **LAUNCH_OPTIONS,
+    )
+    merge_splits(split_out, split_lse, rows, context_lens - kv_begins, prefix, options.sinks, out)
+
+
+def paged_decode_reference(
+    query: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    rows: Tensor,
+    block_tables: Tensor,
+    kv_begins: Tensor,
+    context_lens: Tensor,
+    options: AttentionOptions,
+    prefix: PartialAttention | None,
+    out: Tensor,
+) -> None:
+    """The same in plain torch, a request at a time."""
+    spans = zip(rows.tolist(), kv_begins.tolist(), context_lens.tolist(), strict=True)
+    for request, (row, kv_begin, context_len) in enumerate(spans):
+        key = gather_kv(k_cache, block_tables[request], context_len - kv_begin)
+        value = gather_kv(v_cache, block_tables[request], context_len - kv_begin)
+        position = context_lens[request : request + 1] - 1
+        state = attend_reference(query[row : row + 1], key, value, position, kv_begin, options)
+        if prefix is not None:
+            state = merge_states_reference(PartialAttention(prefix.out[row, None], prefix.lse[row, None]), state)
+        if options.sinks is not None:
+            sink = PartialAttention(torch.zeros_like(state.out), options.sinks.float()[None])
+            state = merge_states_reference(state, sink)
+        out[row] = state.out[0].to(out.dtype)
+
+
+def specializations() -> list[Specialization]:
+    """For all head dimensions and types, without options and with all of them."""
+    types = dict.fromkeys(("rows", "block_tables", "kv_begins", "context_lens"), "*i32")
+    types |= {"split_out": "*fp32", "split_lse": "*fp32", "table_stride": "i32"}
+    return attention_specializations(paged_decode_kernel, types, lambda head_dim, dtype: LAUNCH_OPTIONS.copy())

@@ -1,0 +1,207 @@
+"""Cascade attention: requests that share a prefix attend it together, once, before each attends the rest alone.
+
+    state of a row = (out, lse) over the keys of its groups, level after level; merged with its own keys in the end
+
+The query heads of all members of a group are the rows of common tiles (packed_rows.py), so that the prefix is read once
+for many rows (Hydragen, arXiv 2402.05099; FlashInfer, arXiv 2501.01005).
+"""
+
+# ruff: noqa: N803 (constants in capitals, as Triton has them)
+
+from dataclasses import dataclass
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from batchrunner.kernels.attention_work import AttentionOptions
+from batchrunner.kernels.gpu.merge_states import PartialAttention, merge_states_reference
+from batchrunner.kernels.gpu.packed_rows import locate_tile, num_tiles
+from batchrunner.kernels.gpu.softmax import (
+    LOG2_E,
+    LOWEST,
+    attend_keys,
+    attend_reference,
+    attention_specializations,
+    gather_kv,
+    load_vectors,
+    normalise,
+    shared_arguments,
+)
+from batchrunner.kernels.gpu.specialization import Specialization
+
+NUM_STAGES = 2
+
+
+def _launch_options(head_dim: int, dtype: torch.dtype) -> dict[str, int]:
+    """ROW_TILE counts packed rows, each a query head of a member."""
+    # Twice the rows of float32 would spill registers.
+    return {"ROW_TILE": 32 if dtype.itemsize == 2 else 16, "num_warps": 4, "num_stages": NUM_STAGES}
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixGroups:
+    """The groups of one level, N of them; a row is a member of at most one. All tensors int32.
+
+    member_rows [M]: rows of the query, group after group; member_begins [N + 1]: where each group's begin in them.
+    A group attends positions kv_begins..kv_ends-1 [N], all before its members' positions. Entry j of its row of
+    block_tables [N, max_blocks] holds the positions from kv_begin + j · block_size on.
+    """
+
+    member_rows: Tensor
+    member_begins: Tensor
+    block_tables: Tensor
+    kv_begins: Tensor
+    kv_ends: Tensor
+
+
+@triton.jit
+def prefix_group_kernel(
+    query,
+    k_cache,
+    v_cache,
+    positions,
+    member_rows,
+    member_begins,
+    block_tables,
+    kv_begins,
+    kv_ends,
+    head_scales,
+    out,
+    lse,
+    query_token_stride,
+    query_head_stride,
+    table_stride,
+    num_groups,
+    num_kv_heads,
+    scale,
+    window,
+    softcap,
+    GROUP_SIZE: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    VALUE_DIM: tl.constexpr,
+    HEAD_TILE: tl.constexpr,
+    VALUE_TILE: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr,
+    KEY_TILE: tl.constexpr,
+    ROW_TILE: tl.constexpr,
+):
+    """Program (tile of packed rows, KV head) takes the state of its rows, goes on with it and stores it again."""
+    kv_head = tl.program_id(1)
+    group, member_begin, num_rows, row_begin = locate_tile(
+        tl.program_id(0), member_begins, num_groups, GROUP_SIZE, ROW_TILE
+    )
+    if row_begin >= num_rows:
+        return
+    packed_rows = row_begin + tl.arange(0, ROW_TILE)
+    is_row = packed_rows < num_rows
+    packed_rows = tl.minimum(packed_rows, num_rows - 1)
+    rows = tl.load(member_rows + member_begin + packed_rows // GROUP_SIZE).to(tl.int64)
+    heads = kv_head * GROUP_SIZE + packed_rows % GROUP_SIZE
+    row_scale = scale
+    if head_scales is not None:
+        row_scale = scale * tl.load(head_scales + heads).to(tl.float32)[:, None]
+
+    query_rows = query + rows[:, None] * query_token_stride + heads[:, None] * query_head_stride
+    value_dims = tl.arange(0, VALUE_TILE)[None, :]
+    states = rows * num_kv_heads * GROUP_SIZE + heads
+    state_out = out + states[:, None] * VALUE_DIM
+    state_lse = tl.load(lse + states)
+    running_max, running_sum, acc = attend_keys(
+        tl.maximum(state_lse * LOG2_E, LOWEST),
+        tl.where(state_lse == float("-inf"), 0.0, 1.0),
+        load_vectors(state_out, VALUE_DIM, VALUE_TILE),
+        load_vectors(query_rows, HEAD_DIM, HEAD_TILE),
+        tl.load(positions + rows),
+        row_scale,
+        block_tables + group.to(tl.int64) * table_stride,
+        tl.load(kv_begins + group),
+        tl.load(kv_begins + group),
+        tl.load(kv_ends + group),
+        k_cache,
+        v_cache,
+        kv_head,
+        num_kv_heads,
+        window,
+        softcap,
+        HEAD_DIM,
+        VALUE_DIM,
+        HEAD_TILE,
+        VALUE_TILE,
+        BLOCK_SIZE,
+        KEY_TILE,
+    )
+    new_out, new_lse = normalise(running_max, running_sum, acc)
+    tl.store(state_out + value_dims, new_out, mask=is_row[:, None] & (value_dims < VALUE_DIM))
+    tl.store(lse + states, new_lse, mask=is_row)
+
+
+def attend_prefix_groups(
+    query: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    levels: list[PrefixGroups],
+    positions: Tensor,
+    options: AttentionOptions,
+) -> PartialAttention:
+    """State of the packed query [T, num_heads, head_dim] over the prefixes of its groups, without sinks.
+
+    positions [T] int32: the position of each row in its request.
+    """
+    num_tokens, num_heads = query.shape[:2]
+    out = query.new_zeros(num_tokens, num_heads, v_cache.shape[3], dtype=torch.float32)
+    lse = query.new_full((num_tokens, num_heads), float("-inf"), dtype=torch.float32)
+    group_size = num_heads // k_cache.shape[1]
+    launched = _launch_options(query.shape[2], query.dtype)
+    for groups in levels:
+        num_groups = len(groups.kv_begins)
+        tiles = num_tiles(len(groups.member_rows), num_groups, group_size, launched["ROW_TILE"])
+        prefix_group_kernel[(tiles, k_cache.shape[1])](
+            **shared_arguments(query, k_cache, v_cache, options),
+            positions=positions,
+            member_rows=groups.member_rows,
+            member_begins=groups.member_begins,
+            block_tables=groups.block_tables,
+            kv_begins=groups.kv_begins,
+            kv_ends=groups.kv_ends,
+            out=out,
+            lse=lse,
+            table_stride=groups.block_tables.stride(0),
+            num_groups=num_groups,
+            **launched,
+        )
+    return PartialAttention(out, lse)
+
+
+def attend_prefix_groups_reference(
+    query: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    levels: list[PrefixGroups],
+    positions: Tensor,
+    options: AttentionOptions,
+) -> PartialAttention:
+    """The same in plain torch, a group at a time."""
+    num_tokens, num_heads = query.shape[:2]
+    out = query.new_zeros(num_tokens, num_heads, v_cache.shape[3], dtype=torch.float32)
+    lse = query.new_full((num_tokens, num_heads), float("-inf"), dtype=torch.float32)
+    for groups in levels:
+        begins = groups.member_begins.tolist()
+        spans = zip(groups.kv_begins.tolist(), groups.kv_ends.tolist(), strict=True)
+        for group, (kv_begin, kv_end) in enumerate(spans):
+            rows = groups.member_rows[begins[group] : begins[group + 1]].long()
+            key = gather_kv(k_cache, groups.block_tables[group], kv_end - kv_begin)
+            value = gather_kv(v_cache, groups.block_tables[group], kv_end - kv_begin)
+            own = attend_reference(query[rows], key, value, positions[rows], kv_begin, options)
+            state = merge_states_reference(PartialAttention(out[rows], lse[rows]), own)
+            out[rows], lse[rows] = state.out, state.lse
+    return PartialAttention(out, lse)
+
+
+def specializations() -> list[Specialization]:
+    """For all head dimensions and types, without options and with all of them."""
+    int_tensors = ("positions", "member_rows", "member_begins", "block_tables", "kv_begins", "kv_ends")
+    types = dict.fromkeys(int_tensors, "*i32") | {"out": "*fp32", "lse": "*fp32"}
+    types |= {"table_stride": "i32", "num_groups": "i32"}
+    return attention_specializations(prefix_group_kernel, types, _launch_options)

@@ -1,0 +1,71 @@
+"""The whole engine on the Triton kernels, under the interpreter: the tokens are those of the engine's own CPU path."""
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import TINY_VOCABULARY
+
+from batchrunner import Engine, SamplingParams
+from batchrunner.engine.model_runner import ModelRunner
+from batchrunner.engine.prefix_groups import GroupRule
+from batchrunner.kernels.attention_work import AttentionWork
+from batchrunner.kernels.gpu.gpu_kernels import GpuPlan, TritonKernels
+
+LAYOUTS = [("llama", 4), ("llama", 16), ("qwen2", 16), ("mistral", 4), ("gpt2", 4)]
+NUM_FUSED_LAYERS = {"llama": 2, "qwen2": 2, "mistral": 2, "gpt2": 0}  # gpt2's layers have other parts
+
+
+class WatchedKernels(TritonKernels):
+    """Notes what was to do in each step."""
+
+    def __init__(self) -> None:
+        super().__init__(torch.device("cpu"))
+        self.plans: list[GpuPlan] = []
+
+    def plan(self, work: AttentionWork, block_size: int) -> GpuPlan:
+        self.plans.append(super().plan(work, block_size))
+        return self.plans[-1]
+
+
+def questions_on_documents() -> list[list[int]]:
+    """An instruction, two documents after it, questions on each; one on none, strangers, and a prompt that recurs."""
+    rng = random.Random(0)
+
+    def tokens(count: int) -> list[int]:
+        return [rng.randrange(3, TINY_VOCABULARY) for _ in range(count)]
+
+    instruction = tokens(20)
+    prompts = [instruction + document + tokens(n) for document in (tokens(17), tokens(13)) for n in (1, 2, 3, 6)]
+    return [*prompts, instruction + tokens(2), tokens(1), tokens(30), prompts[2]]
+
+
+def generate(engine: Engine, prompts: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
+    sampling = [SamplingParams(temperature=0, max_tokens=2 + index % 3) for index in range(len(prompts))]
+    completions = engine.generate(prompts, sampling)
+    assert [completion.error for completion in completions] == [None] * len(prompts)
+    return [completion.token_ids for completion in completions]
+
+
+@pytest.mark.parametrize(("family", "block_size"), LAYOUTS)
+def test_tokens_are_those_of_the_cpu(tiny_models: dict[str, Path], family: str, block_size: int) -> None:
+    # The pool holds a part of the requests at a time; the steps are so short that chunks and decodes mix.
+    options: dict[str, Any] = {"block_size": block_size, "kv_tokens": 112, "max_batch_tokens": 40}
+    prompts = questions_on_documents()
+    with Engine(tiny_models[family], **options) as engine:
+        expected = generate(engine, prompts)
+    with Engine(tiny_models[family], **options) as engine:
+        kernels = WatchedKernels()
+        runner = ModelRunner(engine.files, torch.device("cpu"), "float32", kernels=kernels)
+        runner.allocate(engine.scheduler.pool.num_blocks, block_size)
+        runner.group_rule = GroupRule(min_members=2, min_tokens=1)
+        engine.runner = runner
+        assert generate(engine, prompts) == expected
+        engine.scheduler.check_integrity()
+    assert runner.substitutions.num_fused_layers == NUM_FUSED_LAYERS[family]
+    assert runner.substitutions.kept == []
+    assert max(len(plan.levels) for plan in kernels.plans) > 1
+    assert any(plan.levels and plan.chunks is not None for plan in kernels.plans)
