@@ -135,6 +135,8 @@ def _attend_decodes(
     key_position = torch.arange(key.shape[2], device=query.device)[None, :]
     context_lens = group.context_lens[:, None]
     visible = key_position < context_lens
+    for gathered in (key, value):  # what another request left in the rest of a block may be NaN, and 0 · NaN is too
+        gathered.masked_fill_(~visible[:, None, :, None], 0)
     if options.window:
         visible &= key_position >= context_lens - options.window
     # The query heads that share a KV head stand as rows of one small matrix: no KV is repeated.

@@ -41,8 +41,9 @@ class Cache:
     def __init__(self, num_kv_heads: int, head_dim: int, value_dim: int, block_size: int, num_tokens: int) -> None:
         num_blocks = num_tokens // block_size + 40
         self.block_size = block_size
-        self.k = torch.zeros(num_blocks, num_kv_heads, block_size, head_dim)
-        self.v = torch.zeros(num_blocks, num_kv_heads, block_size, value_dim)
+        # NaN is what a request that went wrong leaves in a block; nobody else may see it.
+        self.k = torch.full((num_blocks, num_kv_heads, block_size, head_dim), torch.nan)
+        self.v = torch.full((num_blocks, num_kv_heads, block_size, value_dim), torch.nan)
         self.free = random.sample(range(num_blocks), num_blocks)
 
     def add(self, use: Kernels, num_tokens: int, table: list[int] | None = None) -> list[int]:

@@ -133,12 +133,12 @@ INLINE vec score_keys(const float *q, const float *key) {
     return sums(total);
 }
 
-INLINE void add_values(const int num_rows, const float *weights, const float *value, float *acc) {
+INLINE void add_values(const int num_rows, const float *weights, const float *value, float *acc, const int num_keys) {
     for (int i = 0; i < VALUE_DIM; i += LANES) {
         vec total[MAX_NARROW];
         for (int r = 0; r < num_rows; r++) total[r] = load(acc + r * VALUE_DIM + i);
 #pragma GCC unroll 16
-        for (int k = 0; k < NARROW_KEYS; k++) {
+        for (int k = 0; k < num_keys; k++) {
             const vec v = load(value + k * VALUE_DIM + i);
             for (int r = 0; r < num_rows; r++) total[r] += weights[r * NARROW_KEYS + k] * v;
         }
@@ -183,7 +183,10 @@ INLINE void attend_narrow(const Step *s, const Unit *u, const int num_rows) {
             limit_scores(s, scores + r * NARROW_KEYS, first, NARROW_KEYS, vectors[r].position);
             weigh(scores + r * NARROW_KEYS, NARROW_KEYS, maximum + r, total + r, acc + r * VALUE_DIM, VALUE_DIM);
         }
-        add_values(num_rows, scores, value, acc);
+        if (first + NARROW_KEYS <= u->item->kv_end)
+            add_values(num_rows, scores, value, acc, NARROW_KEYS);
+        else /* what another request left in the rest of the block may be NaN, and 0 · NaN is too */
+            add_values(num_rows, scores, value, acc, u->item->kv_end - first);
     }
     for (int r = 0; r < num_rows; r++) {
         memcpy(vectors[r].out, acc + r * VALUE_DIM, sizeof(float) * VALUE_DIM);

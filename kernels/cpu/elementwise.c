@@ -40,7 +40,7 @@ void swiglu(const float *gate_up, float *out, int64_t num_rows, int64_t n) {
         int64_t i = 0;
         for (; i + LANES <= n; i += LANES) {
             const vec g = load(gate + i);
-            store(to + i, g / (exp_vec(larger(-g, splat(-87.0f)) ) + 1.0f) * load(up + i));
+            store(to + i, g / (exp_vec(-larger(g, splat(-88.0f))) + 1.0f) * load(up + i));
         }
         for (; i < n; i++) to[i] = gate[i] / (1.0f + expf(-gate[i])) * up[i];
     }
