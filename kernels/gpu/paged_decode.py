@@ -28,7 +28,7 @@ from batchrunner.kernels.gpu.softmax import (
 from batchrunner.kernels.gpu.specialization import Specialization
 
 GROUP_TILE = 16  # query heads in one tile: the least that tensor cores take
-LAUNCH_OPTIONS = {"GROUP_TILE": GROUP_TILE, "SPLIT_SIZE": SPLIT_SIZE, "num_warps": 4, "num_stages": 2}
+LAUNCH_OPTIONS = {"GROUP_TILE": GROUP_TILE, "SPLIT_SIZE": SPLIT_SIZE, "num_warps": 4, "num_stages": 3}
 
 
 @triton.jit
