@@ -12,6 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import numpy as np
+import numpy.typing as npt
+
 if TYPE_CHECKING:  # what is to do is decided without torch
     from torch import Tensor
 
@@ -54,6 +57,14 @@ class AttentionWork:
     @property
     def num_rows(self) -> int:
         return sum(segment.num_tokens for segment in self.segments)
+
+    def positions(self) -> npt.NDArray[np.int32]:
+        """[num_rows]: the position of each row's token in its request."""
+        positions = np.empty(self.num_rows, dtype=np.int32)
+        for segment in self.segments:
+            end = segment.start + segment.num_tokens
+            positions[segment.start : end] = np.arange(segment.context_len - segment.num_tokens, segment.context_len)
+        return positions
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """The seam to transformers: its models call our attention, with packed tokens and a paged cache behind it."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -50,6 +50,14 @@ class PagedKV:
 
     keys: list[Tensor]
     values: list[Tensor]
+
+    @classmethod
+    def build(cls, layers: Sequence[LayerShape], cache: Callable[[int, int], Tensor]) -> "PagedKV":
+        """cache: num_kv_heads and head_dim → the cache of one layer, for keys or for values."""
+        return cls(
+            keys=[cache(layer.num_kv_heads, layer.key_dim) for layer in layers],
+            values=[cache(layer.num_kv_heads, layer.value_dim) for layer in layers],
+        )
 
     @property
     def block_size(self) -> int:

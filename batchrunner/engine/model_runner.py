@@ -24,7 +24,8 @@ from batchrunner.kernels.cpu.cpu_kernels import CpuKernels
 from batchrunner.kernels.interface import Kernels
 from batchrunner.kernels.torch_kernels import TorchKernels
 
-# From how many requests and shared tokens on one pass over the prefix beats one a request; see docs/architecture.md.
+# From how many requests and shared tokens on one pass over the prefix beats one a request. The CPU's is measured (see
+# docs/architecture.md), that of a GPU is not.
 GROUP_RULES = {"cpu": GroupRule(min_members=4, min_tokens=64), "cuda": GroupRule(min_members=4, min_tokens=256)}
 
 
@@ -125,10 +126,7 @@ class ModelRunner:
                 return torch.frombuffer(memory, dtype=self.dtype).view(shape)
             return torch.zeros(shape, dtype=self.dtype, device=self.device)
 
-        self._kv = PagedKV(
-            keys=[cache(layer.num_kv_heads, layer.key_dim) for layer in self.layers],
-            values=[cache(layer.num_kv_heads, layer.value_dim) for layer in self.layers],
-        )
+        self._kv = PagedKV.build(self.layers, cache)
 
     @torch.inference_mode()
     def run(self, schedule: Schedule) -> list[int]:

@@ -145,9 +145,5 @@ def _dry_step(kernels: Kernels, layers: list[LayerShape], model: Any) -> PagedAt
     def cache(num_heads: int, dim: int) -> Tensor:
         return torch.zeros(3, num_heads, _BLOCK_SIZE, dim, dtype=model.dtype, device=model.device)
 
-    kv = PagedKV(
-        keys=[cache(layer.num_kv_heads, layer.key_dim) for layer in layers],
-        values=[cache(layer.num_kv_heads, layer.value_dim) for layer in layers],
-    )
     slots = torch.tensor(_SLOTS, device=model.device)
-    return PagedAttention(kernels, kv, kernels.plan(_WORK, _BLOCK_SIZE), slots)
+    return PagedAttention(kernels, PagedKV.build(layers, cache), kernels.plan(_WORK, _BLOCK_SIZE), slots)

@@ -48,9 +48,9 @@ typedef struct {
     const Item *items;
     const int32_t *pass_begins; /* [num_passes + 1], in items */
     const float *sinks;         /* [num_heads] or NULL */
-    const float *scales;        /* [num_heads] */
+    const float *head_scales;   /* [num_heads] or NULL: multiplies scale */
     int32_t num_passes, num_rows, num_heads, num_kv_heads, block_size, window;
-    float softcap;
+    float scale, softcap;
 } Step;
 
 typedef struct {
@@ -72,7 +72,7 @@ INLINE Vector vector_of(const Step *s, const Unit *u, int index) {
     const int head = u->kv_head * group + index % group;
     const int64_t at = (int64_t)row * s->num_heads + head;
     return (Vector){s->query + row * s->query_stride + head * HEAD_DIM, s->out + at * VALUE_DIM, s->maxima + at,
-                    s->sums + at, s->scales[head], s->positions[row]};
+                    s->sums + at, s->head_scales ? s->scale * s->head_scales[head] : s->scale, s->positions[row]};
 }
 
 INLINE int64_t block_offset(const Step *s, const Unit *u, int position, int dim) {

@@ -15,6 +15,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+from functools import cache
 from pathlib import Path
 
 from batchrunner.cache_folder import cache_folder
@@ -61,9 +62,13 @@ def _run(command: list[str]) -> None:
         raise BuildError(f"{' '.join(command)}: {done.stderr.strip()[:2000]}")
 
 
+@cache
+def _version(compiler: str) -> str:
+    return subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False).stdout  # noqa: S603
+
+
 def _digest(compiler: str, macros: list[str]) -> str:
-    version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False).stdout  # noqa: S603
-    digest = hashlib.sha256(repr((version, _FLAGS, macros, platform.machine(), _cpu_flags())).encode())
+    digest = hashlib.sha256(repr((_version(compiler), _FLAGS, macros, platform.machine(), _cpu_flags())).encode())
     for source in sorted(_SOURCES.glob("*.[ch]")):
         digest.update(source.read_bytes())
     return digest.hexdigest()[:24]

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from batchrunner.kernels.attention_work import AttentionOptions, AttentionWork
 from batchrunner.kernels.cpu.build import load_library
+from batchrunner.kernels.paged_attention import write_kv
 
 Ints = npt.NDArray[np.int32]
 
@@ -23,9 +24,10 @@ class _Step(ctypes.Structure):
         ("query", ctypes.c_void_p),
         ("query_stride", ctypes.c_int64),
         *((name, ctypes.c_void_p) for name in ("keys", "values", "out", "maxima", "sums", "positions")),
-        *((name, ctypes.c_void_p) for name in ("rows", "tables", "items", "pass_begins", "sinks", "scales")),
+        *((name, ctypes.c_void_p) for name in ("rows", "tables", "items", "pass_begins", "sinks", "head_scales")),
         *((name, ctypes.c_int32) for name in ("num_passes", "num_rows", "num_heads", "num_kv_heads", "block_size")),
         ("window", ctypes.c_int32),
+        ("scale", ctypes.c_float),
         ("softcap", ctypes.c_float),
     )
 
@@ -57,7 +59,6 @@ class CpuKernels:
         rows: list[int] = []
         tables: list[int] = []
         items: list[tuple[int, int, int, int, int]] = []
-        positions = np.empty(work.num_rows, dtype=np.int32)
 
         def add(item_rows: Sequence[int], block_table: Sequence[int], kv_begin: int, kv_end: int) -> None:
             items.append((len(rows), len(rows) + len(item_rows), len(tables), kv_begin, kv_end))
@@ -68,12 +69,15 @@ class CpuKernels:
             for group in level:
                 add(group.rows, group.block_table, group.kv_begin, group.kv_end)
         for segment in sorted(work.segments, key=lambda segment: -segment.num_tokens):
-            end = segment.start + segment.num_tokens
-            positions[segment.start : end] = np.arange(segment.context_len - segment.num_tokens, segment.context_len)
-            add(range(segment.start, end), segment.block_table, segment.kv_begin, segment.context_len)
+            add(
+                range(segment.start, segment.start + segment.num_tokens),
+                segment.block_table,
+                segment.kv_begin,
+                segment.context_len,
+            )
         sizes = [*map(len, work.levels), len(work.segments)]
         return CpuPlan(
-            positions,
+            work.positions(),
             np.array(rows, dtype=np.int32),
             np.array(tables, dtype=np.int32),
             np.array(items, dtype=np.int32),
@@ -88,10 +92,7 @@ class CpuKernels:
             query = query.contiguous()
         out = query.new_empty(num_rows, num_heads, v_cache.shape[3])
         state = query.new_empty(2, num_rows, num_heads)
-        sinks = None if options.sinks is None else options.sinks.float().contiguous()
-        scales = torch.full((num_heads,), options.scale)
-        if options.head_scales is not None:
-            scales *= options.head_scales
+        sinks, head_scales = _floats(options.sinks), _floats(options.head_scales)
         step = _Step(
             query=query.data_ptr(),
             query_stride=query.stride(0),
@@ -106,13 +107,14 @@ class CpuKernels:
             items=plan.items.ctypes.data,
             pass_begins=plan.pass_begins.ctypes.data,
             sinks=None if sinks is None else sinks.data_ptr(),
-            scales=scales.data_ptr(),
+            head_scales=None if head_scales is None else head_scales.data_ptr(),
             num_passes=len(plan.pass_begins) - 1,
             num_rows=num_rows,
             num_heads=num_heads,
             num_kv_heads=k_cache.shape[1],
             block_size=k_cache.shape[2],
             window=options.window,
+            scale=options.scale,
             softcap=options.softcap,
         )
         if self._attention[head_dim, v_cache.shape[3]].attend(ctypes.byref(step)):
@@ -120,9 +122,7 @@ class CpuKernels:
         return out
 
     def write_kv(self, key: Tensor, value: Tensor, k_cache: Tensor, v_cache: Tensor, slots: Tensor) -> None:
-        blocks, offsets = slots // k_cache.shape[2], slots % k_cache.shape[2]
-        k_cache[blocks, :, offsets] = key
-        v_cache[blocks, :, offsets] = value
+        write_kv(key, value, k_cache, v_cache, slots)
 
     def copy_blocks(self, cache: Tensor, sources: Tensor, targets: Tensor) -> None:
         cache[targets] = cache[sources]
@@ -162,3 +162,7 @@ class CpuKernels:
     def _call(self, name: str, tensors: tuple[Tensor, ...], sizes: tuple[int, ...]) -> None:
         pointers = [ctypes.c_void_p(tensor.data_ptr()) for tensor in tensors]
         getattr(self._elementwise, name)(*pointers, *map(ctypes.c_int64, sizes))
+
+
+def _floats(x: Tensor | None) -> Tensor | None:
+    return None if x is None else x.float().contiguous()

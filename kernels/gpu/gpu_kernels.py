@@ -59,15 +59,11 @@ class TritonKernels:
         self._device = device
 
     def plan(self, work: AttentionWork, block_size: int) -> GpuPlan:
-        positions = np.empty(work.num_rows, dtype=np.int32)
-        for segment in work.segments:
-            end = segment.start + segment.num_tokens
-            positions[segment.start : end] = np.arange(segment.context_len - segment.num_tokens, segment.context_len)
         chunks = [segment for segment in work.segments if segment.num_tokens > 1]
         decodes = [segment for segment in work.segments if segment.num_tokens == 1]
         return GpuPlan(
             [self._level(level, block_size) for level in work.levels],
-            torch.from_numpy(positions).to(self._device),
+            torch.from_numpy(work.positions()).to(self._device),
             self._chunks(chunks, block_size) if chunks else None,
             [self._decodes(bucket, block_size) for bucket in _buckets(decodes)],
         )

@@ -15,6 +15,7 @@ import triton.language as tl
 from torch import Tensor
 
 from batchrunner.kernels.gpu.specialization import HEAD_DIMS, TYPE_NAMES, Specialization
+from batchrunner.kernels.paged_attention import write_kv as write_kv_reference
 
 # Heads a program handles: a tile of [HEAD_TILE, head_dim padded to a power of two].
 HEAD_TILE = 8
@@ -206,13 +207,6 @@ def rotate_and_write_kv_reference(
     query, key, value = torch.split(heads, [num_heads, num_kv_heads, num_kv_heads], dim=1)
     write_kv_reference(_rotate(key, cos, sin), value, k_cache, v_cache, slots)
     return _rotate(query, cos, sin)
-
-
-def write_kv_reference(key: Tensor, value: Tensor, k_cache: Tensor, v_cache: Tensor, slots: Tensor) -> None:
-    """The twin of write_kv in plain torch."""
-    block_size = k_cache.shape[2]
-    k_cache[slots // block_size, :, slots % block_size] = key
-    v_cache[slots // block_size, :, slots % block_size] = value
 
 
 def specializations() -> list[Specialization]:
