@@ -23,7 +23,7 @@ test: setup
 	$(PYTEST) -q -n 2 -m "not slow"
 
 test-exact: setup ## every token of SmolLM2 against transformers, minutes
-	$(BIN)/python -m pytest -q -m slow tests/test_exactness.py
+	$(BIN)/python -m pytest -q -m slow tests/test_exactness.py tests/test_int8.py
 
 test-kill: setup ## kill -9, twenty times, minutes
 	$(BIN)/python -m pytest -q -m slow tests/test_kill.py

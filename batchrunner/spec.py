@@ -151,10 +151,11 @@ PositiveInt = Annotated[int, Field(ge=1, lt=_MAX_INT)]
 
 
 class EngineConfig(_Frozen):
-    """How the engine runs; nothing in it but dtype changes an answer."""
+    """How the engine runs; nothing in it but dtype and quantization changes an answer."""
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    quantization: Literal["int8"] | None = None
     kv_memory: Annotated[Auto | PositiveInt, BeforeValidator(parse_bytes)] = "auto"
     kv_tokens: PositiveInt | None = None
     block_size: Annotated[int, Field(ge=1, le=1024)] = 16
@@ -168,6 +169,15 @@ class EngineConfig(_Frozen):
     def _one_pool_size(self) -> Self:
         if self.kv_tokens is not None and self.kv_memory != "auto":
             raise ValueError("kv_tokens and kv_memory both size the KV pool; give one of them")
+        return self
+
+    @model_validator(mode="after")
+    def _int8_is_for_the_cpu(self) -> Self:
+        if self.quantization == "int8" and (self.device == "cuda" or self.dtype not in ("auto", "float32")):
+            raise ValueError(
+                f"quantization: int8 needs device cpu and dtype float32, not {self.device} and {self.dtype}; "
+                "leave it out, or leave device and dtype out"
+            )
         return self
 
 

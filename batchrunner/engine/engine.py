@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from batchrunner.engine.batching import ContinuousBatching, StaticBatching
 from batchrunner.engine.block_pool import BlockPool
+from batchrunner.engine.int8 import activation_levels
 from batchrunner.engine.memory import num_kv_blocks
 from batchrunner.engine.model_runner import ModelRunner, choose_device
 from batchrunner.engine.models import ModelFiles, find_model
@@ -52,7 +53,9 @@ class Engine:
         self.files = model if isinstance(model, ModelFiles) else find_model(str(model))
         device = choose_device(self.config.device)
         self.tokenizer = Tokenizer(self.files.folder) if self.files.has_tokenizer else None
-        runner = ModelRunner(self.files, device, self.config.dtype)
+        if self.config.quantization and device.type != "cpu":
+            raise UsageError("engine.quantization: int8 is for the CPU; set device: cpu, or leave it out")
+        runner = ModelRunner(self.files, device, self.config.dtype, self.config.quantization)
         self.context_len = runner.context_len
         self.eos_token_ids = runner.eos_token_ids
         self.fingerprint = model_fingerprint(self.files, self.config)
@@ -216,7 +219,8 @@ def model_fingerprint(files: ModelFiles, config: EngineConfig) -> str:
     dtype = config.dtype
     if dtype == "auto" and choose_device(config.device).type == "cpu":
         dtype = "float32"
-    return f"{files.fingerprint}-{dtype}"
+    quantization = f"-int8-{activation_levels()}" if config.quantization else ""
+    return f"{files.fingerprint}-{dtype}{quantization}"
 
 
 def build_scheduler(config: EngineConfig, num_blocks: int, device: str) -> Scheduler:

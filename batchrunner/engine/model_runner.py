@@ -15,6 +15,7 @@ from batchrunner.engine.forward_input import ForwardInput
 from batchrunner.engine.linear import PackedLinear, PlainLinear, can_pack
 from batchrunner.engine.models import ModelFiles
 from batchrunner.engine.prefix_groups import GroupRule
+from batchrunner.engine.quantize import quantize
 from batchrunner.engine.sampler import sample
 from batchrunner.engine.schedule import Schedule
 from batchrunner.engine.substitute import Substitution
@@ -55,10 +56,17 @@ def choose_kernels(device: torch.device, dtype: torch.dtype, layers: Sequence[La
 class ModelRunner:
     """One loaded model and its paged KV cache. The cache is made by allocate(), once its size is known.
 
-    kernels: None means the fastest there are for the device.
+    quantization: "int8", on the CPU in float32. kernels: None means the fastest there are for the device.
     """
 
-    def __init__(self, files: ModelFiles, device: torch.device, dtype: str, kernels: Kernels | None = None) -> None:
+    def __init__(
+        self,
+        files: ModelFiles,
+        device: torch.device,
+        dtype: str,
+        quantization: str | None = None,
+        kernels: Kernels | None = None,
+    ) -> None:
         attention.register()
         self.device = device
         if dtype == "auto":
@@ -77,8 +85,11 @@ class ModelRunner:
         self.config = self.model.config.get_text_config()
         self.layers = self._probe()
         self.kernels = kernels or choose_kernels(device, self.dtype, self.layers)
-        make_linear = PackedLinear if can_pack(device, self.dtype) else PlainLinear
+        pack = quantization is None and can_pack(device, self.dtype)
+        make_linear = PackedLinear if pack else PlainLinear
         self.substitutions = Substitution(self.model, self.layers, self.kernels, make_linear).run()
+        if quantization == "int8":
+            self.substitutions.quantized = quantize(self.model, files, self.context_len, self.layers, self.kernels)
         self.group_rule = GROUP_RULES[device.type]
         self._kv: PagedKV | None = None
 

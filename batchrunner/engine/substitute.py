@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
-from batchrunner.engine.attention import LayerShape, PagedAttention, PagedKV, attention_by
+from batchrunner.engine.attention import LayerShape, attention_by
+from batchrunner.engine.dry_run import DryRun
 from batchrunner.engine.fused_layer import FusedDecoderLayer, FusedMLP, FusedNorm
 from batchrunner.engine.linear import MakeLinear, PlainLinear
 from batchrunner.kernels.attention_work import AttentionWork, Segment
@@ -30,17 +31,23 @@ _SLOTS = [0, 1, 2, 3, 4, 5, 11]
 
 @dataclass(slots=True)
 class Substitutions:
-    """What stands in the place of the model's own modules, for the report. kept: what looked right and was not."""
+    """What stands in the place of the model's own modules, for the report.
+
+    quantized: what became of the linear layers, if they are quantised. kept: what looked right and was not.
+    """
 
     kernels: str
     num_layers: int
     num_fused_layers: int = 0
     num_other_modules: int = 0
+    quantized: str = ""
     kept: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
         text = f"{self.kernels} kernels, {self.num_fused_layers} of {self.num_layers} layers fused"
         text += f", {self.num_other_modules} other modules replaced"
+        if self.quantized:
+            text += f", {self.quantized}"
         if self.kept:
             text += f"; {len(self.kept)} stay as they are, the first: {self.kept[0]}"
         return text
@@ -67,14 +74,11 @@ class Substitution:
     @torch.inference_mode()
     def run(self) -> Substitutions:
         """Replace what can be replaced, in place."""
-        step = _dry_step(self._kernels, self._layers, self._model)
-        device = self._model.device
+        dry_run = DryRun(self._model, self._layers, self._kernels, _WORK, _SLOTS, _BLOCK_SIZE)
         vocabulary = self._model.get_input_embeddings().num_embeddings
-        token_ids = torch.arange(len(_POSITIONS), device=device)[None] * 7 % vocabulary
-        position_ids = torch.tensor([_POSITIONS], device=device)
-        with attention_by(step):
-            with self._recording():
-                self._model(input_ids=token_ids, position_ids=position_ids, use_cache=False)
+        with self._recording():
+            dry_run.forward([7 * index % vocabulary for index in range(len(_POSITIONS))], _POSITIONS)
+        with attention_by(dry_run.attention):
             self._replace_in(self._model, "")
         return self._done
 
@@ -139,11 +143,3 @@ class Substitution:
 
 def _copies(args: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(arg.clone() if isinstance(arg, Tensor) else arg for arg in args)
-
-
-def _dry_step(kernels: Kernels, layers: list[LayerShape], model: Any) -> PagedAttention:
-    def cache(num_heads: int, dim: int) -> Tensor:
-        return torch.zeros(3, num_heads, _BLOCK_SIZE, dim, dtype=model.dtype, device=model.device)
-
-    slots = torch.tensor(_SLOTS, device=model.device)
-    return PagedAttention(kernels, PagedKV.build(layers, cache), kernels.plan(_WORK, _BLOCK_SIZE), slots)

@@ -1,0 +1,78 @@
+"""Put 8-bit layers in the place of a loaded model's linear ones, fitted to what flows through them."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers.pytorch_utils import Conv1D
+
+from batchrunner.engine.attention import LayerShape
+from batchrunner.engine.dry_run import DryRun
+from batchrunner.engine.int8 import Int8Linear, activation_levels
+from batchrunner.engine.linear import PlainLinear
+from batchrunner.engine.models import ModelFiles
+from batchrunner.engine.tokenizer import Tokenizer
+from batchrunner.kernels.attention_work import AttentionWork, Segment
+from batchrunner.kernels.cpu.build import BuildError
+from batchrunner.kernels.cpu.int8_rows import CInt8Rows
+from batchrunner.kernels.int8_rows import Int8Rows, TorchInt8Rows
+from batchrunner.kernels.interface import Kernels
+
+# Prose, code, data and dialogue: what activations are like is learnt from it, once at every start.
+_TEXT = Path(__file__).with_name("calibration.txt")
+_MAX_TOKENS = 512
+_BLOCK_SIZE = 16
+
+
+@torch.inference_mode()
+def quantize(model: Any, files: ModelFiles, context_len: int, layers: Sequence[LayerShape], kernels: Kernels) -> str:
+    """Quantise every linear layer in place; returns what was done, for the report."""
+    token_ids = _calibration_token_ids(model, files)[:context_len]
+    num_blocks = -(-len(token_ids) // _BLOCK_SIZE)
+    work = AttentionWork([Segment(0, len(token_ids), len(token_ids), range(num_blocks))])
+    positions = range(len(token_ids))
+    maxima: dict[nn.Module, Tensor] = {}
+
+    def enter(module: nn.Module, args: tuple[Tensor, ...]) -> None:
+        maxima[module] = args[0].abs().flatten(0, -2).amax(dim=0)
+
+    linears = [module for module in model.modules() if type(module) in (nn.Linear, Conv1D, PlainLinear)]
+    hooks = [module.register_forward_pre_hook(enter) for module in linears]
+    try:
+        DryRun(model, layers, kernels, work, positions, _BLOCK_SIZE).forward(token_ids, positions)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    num_replaced = _replace(model, maxima, _int8_rows())
+    return f"{num_replaced} linear layers in int8 (activations of {(2 * activation_levels() + 1).bit_length()} bits)"
+
+
+def _replace(parent: Any, maxima: dict[nn.Module, Tensor], rows: Int8Rows) -> int:
+    num_replaced = 0
+    for name, module in list(parent.named_children()):
+        if module in maxima:
+            weight = module.weight.T if type(module) is Conv1D else module.weight
+            setattr(parent, name, Int8Linear(weight.contiguous(), module.bias, maxima.pop(module), rows))
+            num_replaced += 1
+        else:
+            num_replaced += _replace(module, maxima, rows)
+    return num_replaced
+
+
+def _calibration_token_ids(model: Any, files: ModelFiles) -> list[int]:
+    if files.has_tokenizer:
+        return Tokenizer(files.folder).encode_prompt(_TEXT.read_text(encoding="utf-8"))[:_MAX_TOKENS]
+    generator = torch.Generator().manual_seed(0)
+    size = (_MAX_TOKENS,)
+    vocabulary = model.get_input_embeddings().num_embeddings
+    token_ids: list[int] = torch.randint(vocabulary, size, generator=generator).tolist()
+    return token_ids
+
+
+def _int8_rows() -> Int8Rows:
+    try:
+        return CInt8Rows()
+    except BuildError:  # the attention kernels have warned of it
+        return TorchInt8Rows()

@@ -1,0 +1,45 @@
+"""How well a loaded model predicts a text that ships with the tests: queries of Newton's Opticks, 4th edition, 1730."""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from batchrunner.engine.dry_run import DryRun
+from batchrunner.engine.model_runner import ModelRunner
+from batchrunner.engine.models import find_model
+from batchrunner.engine.tokenizer import Tokenizer
+from batchrunner.kernels.attention_work import AttentionWork, Segment
+
+TEXT = Path(__file__).with_name("data") / "opticks.txt"
+WINDOW = 512  # tokens of context at most
+BLOCK_SIZE = 16
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """perplexity: e to the mean negative log-likelihood. greedy [N]: the most probable token after each position."""
+
+    perplexity: float
+    greedy: torch.Tensor
+
+    def share_equal(self, other: "Prediction") -> float:
+        return float((self.greedy == other.greedy).float().mean())
+
+
+@torch.inference_mode()
+def predict(model: str, quantization: str | None, num_windows: int | None = None) -> Prediction:
+    files = find_model(model)
+    runner = ModelRunner(files, torch.device("cpu"), "float32", quantization)
+    token_ids = Tokenizer(files.folder).encode_prompt(TEXT.read_text(encoding="utf-8"))
+    windows = [token_ids[start : start + WINDOW] for start in range(0, len(token_ids) - WINDOW + 1, WINDOW)]
+    work = AttentionWork([Segment(0, WINDOW, WINDOW, range(WINDOW // BLOCK_SIZE))])
+    total, greedy = 0.0, []
+    for window in windows[:num_windows]:
+        dry_run = DryRun(runner.model, runner.layers, runner.kernels, work, range(WINDOW), BLOCK_SIZE)
+        logits = dry_run.forward(window, range(WINDOW))
+        next_token_ids = torch.tensor(window[1:])[:, None]
+        total -= float(logits[:-1].log_softmax(dim=-1).gather(1, next_token_ids).double().mean())
+        greedy.append(logits.argmax(dim=-1))
+    return Prediction(math.exp(total / len(greedy)), torch.cat(greedy))
