@@ -1,4 +1,4 @@
-"""Small jobs, run in this process, and what they wrote."""
+"""Small jobs: their files, right and wrong, and what they wrote when they were run in this process."""
 
 import json
 from collections.abc import Sequence
@@ -7,12 +7,27 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
-from batchrunner.job_file import build_job_file
+from batchrunner.errors import JobFileError
+from batchrunner.job_file import build_job_file, load_job_file
 from batchrunner.run.progress import Snapshot
 from batchrunner.run.submit import run_job_file
 from batchrunner.run.summary import Summary
 from batchrunner.spec import JobFile
+
+VALID = """\
+model: m
+engine: {kv_memory: 8GiB, policy: fcfs}
+jobs:
+  - name: one
+    input: [in/*.jsonl, more.parquet]
+    output: out/one
+    messages:
+      - {role: system, content: Be brief.}
+      - {role: user, content: "{{ text }}"}
+    sampling: {max_tokens: 5, seed: {column: s}}
+"""
 
 
 class SilentProgress:
@@ -54,6 +69,41 @@ def job_file(model: Path, base: Path, *jobs: dict[str, Any], **engine: Any) -> J
         documents.append(defaults | job)
     document = {"model": str(model), "engine": {"kv_tokens": 4096, **engine}, "jobs": documents}
     return build_job_file(document, {}, base=base, label="test")
+
+
+def document(**changes: Any) -> dict[str, Any]:
+    """A valid job file with one job; changes go into the job."""
+    job = {"name": "one", "input": "in.jsonl", "output": "out", "prompt": "{{ text }}", **changes}
+    return {"model": "m", "jobs": [job]}
+
+
+def two_jobs() -> dict[str, Any]:
+    content = document()
+    content["jobs"].append(content["jobs"][0] | {"name": "two", "output": "out2"})
+    return content
+
+
+def build(content: Any, overrides: dict[str, Any] | None = None, base: Path = Path("/base")) -> JobFile:
+    return build_job_file(content, overrides or {}, base, "jobs.yaml")
+
+
+def refusal(content: Any, overrides: dict[str, Any] | None = None) -> str:
+    """The first lines of the error that a wrong document ends with."""
+    with pytest.raises(JobFileError) as caught:
+        build(content, overrides)
+    return str(caught.value)
+
+
+def load(folder: Path, text: str | bytes, overrides: dict[str, Any] | None = None) -> JobFile:
+    path = folder / "jobs.yaml"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return load_job_file(path, overrides)
+
+
+def load_refusal(folder: Path, text: str | bytes) -> str:
+    with pytest.raises(JobFileError) as caught:
+        load(folder, text)
+    return str(caught.value)
 
 
 def run(loaded: JobFile) -> Summary:
