@@ -4,11 +4,12 @@ torch_kernels.py has them in plain torch: the reference, and what runs where not
 gpu/ in Triton.
 """
 
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor
 
 from batchrunner.kernels.attention_work import AttentionOptions, AttentionWork
+from batchrunner.kernels.sampling_work import SamplingWork
 
 
 class Kernels(Protocol):
@@ -48,3 +49,11 @@ class Kernels(Protocol):
 
     def swiglu(self, gate_up: Tensor) -> Tensor:
         """silu(gate) · up of gate_up [T, 2 · N], gate first → [T, N] (arXiv 2002.05202)."""
+
+
+@runtime_checkable
+class SamplingKernels(Kernels, Protocol):
+    """Kernels that choose tokens too. Beside others the engine's sampler does it, in plain torch."""
+
+    def sample(self, logits: Tensor, work: SamplingWork) -> Tensor:
+        """The next token id [S] int64 of each row of logits [S, vocabulary]."""

@@ -4,7 +4,8 @@
 
 Prints a JSON line for each: kernel, label, target, registers, spills (registers spilled, in bytes on CUDA and in
 registers on HIP), shared (bytes). Arguments are compiled as they mostly come: pointers and integers multiples of 16,
-which gives the widest loads and the largest buffers. Triton must be imported without TRITON_INTERPRET.
+which gives the widest loads and the largest buffers, but for those of which a kernel takes any value in one form
+(do_not_specialize). Triton must be imported without TRITON_INTERPRET.
 """
 
 import contextlib
@@ -29,7 +30,6 @@ TARGETS = {
     "sm_90": GPUTarget("cuda", 90, 32),
     "gfx942": GPUTarget("hip", "gfx942", 64),
 }
-MULTIPLE_OF_16 = [["tt.divisibility", 16]]
 
 
 def all_modules() -> list[str]:
@@ -43,16 +43,16 @@ def specializations(module: str) -> list[Specialization]:
 
 
 def compile_for(target: GPUTarget, specialization: Specialization) -> dict[str, Any]:
-    arguments = enumerate(specialization.signature.values())
-    source = ASTSource(
-        specialization.kernel,
-        specialization.signature,
-        specialization.constants,
-        {(index,): MULTIPLE_OF_16 for index, kind in arguments if kind.startswith("*") or kind in ("i32", "i64")},
-    )
-    options = {"num_warps": specialization.num_warps, "num_stages": specialization.num_stages}
+    kernel, signature = specialization.kernel, specialization.signature
+    multiples_of_16 = [
+        parameter.num
+        for parameter in kernel.params
+        if re.fullmatch(r"\*.+|i32|i64", signature[parameter.name]) and not parameter.do_not_specialize
+    ]
+    attributes = {(index,): [["tt.divisibility", 16]] for index in multiples_of_16}
+    source = ASTSource(kernel, signature, specialization.constants, attributes)
     with contextlib.redirect_stdout(io.StringIO()) as log:
-        compiled = triton.compile(source, target=target, options=options)
+        compiled = triton.compile(source, target=target, options=specialization.launched)
     if target.backend == "cuda":
         report = log.getvalue()
         registers = numbers(r"Used (\d+) registers", report)

@@ -1,16 +1,16 @@
-"""Moves of KV cache blocks on the GPU: exact, against a loop and the twins."""
+"""Moves of KV cache blocks on the GPU: exact, against a loop, the twins and plain torch."""
 
 import pytest
 import torch
 
 from batchrunner.kernels.gpu.block_copy import (
     copy_blocks,
-    copy_blocks_reference,
     gather_blocks,
     gather_blocks_reference,
     scatter_blocks,
     scatter_blocks_reference,
 )
+from batchrunner.kernels.torch_kernels import TorchKernels
 
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
 SHAPES = [(1,), (2, 1, 3), (3, 7, 80), (2, 16, 160)]  # of a block; the last takes more than one tile
@@ -48,7 +48,7 @@ def test_a_block_that_is_source_and_target_is_read_first(shape: tuple[int, ...],
     before, expected = cache.clone(), cache.clone()
     sources, targets = torch.tensor([1, 2, 3, 1, 5]), torch.tensor([2, 3, 1, 0, 5])  # a cycle, a fan-out, a self-copy
     copy_blocks(cache, sources, targets)
-    copy_blocks_reference(expected, sources, targets)
+    TorchKernels(torch.device("cpu")).copy_blocks(expected, sources, targets)
     assert torch.equal(cache, expected)
     assert torch.equal(cache[[2, 3, 1, 0, 5]], before[[1, 2, 3, 1, 5]])
     assert torch.equal(cache[[4, 6, 7, 8]], before[[4, 6, 7, 8]])

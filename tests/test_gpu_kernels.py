@@ -1,10 +1,15 @@
 """The Triton kernels behind their common interface: what they do to a whole step is what plain torch does."""
 
+from typing import Any
+
 import pytest
 import torch
 from gpu_attention import TOLERANCE, Heads, PagedCase
 
+from batchrunner import SamplingParams
 from batchrunner.engine.prefix_groups import GroupRule, group_by_prefix
+from batchrunner.engine.request import Request
+from batchrunner.engine.sampler import sample
 from batchrunner.kernels.attention_work import AttentionWork, Segment
 from batchrunner.kernels.gpu.gpu_kernels import TritonKernels
 from batchrunner.kernels.gpu.merge_states import SPLIT_SIZE
@@ -100,3 +105,20 @@ def test_what_is_done_to_rows() -> None:
         results.append([*normed, total, kernels.swiglu(gate_up)])
     for got, expected in zip(*results, strict=True):
         torch.testing.assert_close(got, expected, atol=1e-5, rtol=0)
+
+
+def test_tokens_that_are_chosen_and_sampled() -> None:
+    torch.manual_seed(1)
+    logits = 2 * torch.randn(7, 300)
+    options: list[dict[str, Any]] = [
+        {"temperature": 0.0, "top_k": 3},
+        {"temperature": 1.0},
+        {"temperature": 0.7, "top_k": 9},
+        {"temperature": 0.9, "top_p": 0.8},
+        {"temperature": 1.3, "min_p": 0.05},
+        {"temperature": 1.1, "top_k": 40, "top_p": 0.9, "min_p": 0.01, "seed": 2**63 - 1},
+        {"temperature": 0.0},
+    ]
+    requests = [Request(f"r{row}", [5] * (2 + row), 2, SamplingParams(**option)) for row, option in enumerate(options)]
+    assert sample(logits, requests, TritonKernels(CPU)) == sample(logits, requests)
+    assert sample(torch.empty(0, 300), [], TritonKernels(CPU)) == []

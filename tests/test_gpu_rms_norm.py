@@ -1,13 +1,15 @@
-"""RMS norm on the GPU against its twin, transformers and a direct computation."""
+"""RMS norm on the GPU against plain torch, transformers and a direct computation."""
 
 import pytest
 import torch
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
-from batchrunner.kernels.gpu.rms_norm import add_rms_norm, add_rms_norm_reference, rms_norm, rms_norm_reference
+from batchrunner.kernels.gpu.rms_norm import add_rms_norm, rms_norm
+from batchrunner.kernels.torch_kernels import TorchKernels
 
+PLAIN = TorchKernels(torch.device("cpu"))
 EPS = 1e-5
-# Kernel and twin round alike but for the order of a float32 sum: one unit in the last place of the dtype. Triton's
+# Both round alike but for the order of a float32 sum: one unit in the last place of the dtype. Triton's
 # interpreter cuts a float32 off where a device rounds it to bfloat16: one unit more for each of the two roundings.
 RELATIVE = {torch.float32: 1e-5, torch.float16: 2**-10, torch.bfloat16: 3 * 2**-7}
 SUM_RELATIVE = {torch.float32: 0.0, torch.float16: 0.0, torch.bfloat16: 2**-7}
@@ -16,33 +18,33 @@ SHAPES = [(1, 1), (3, 80), (5, 129), (2, 1025), (1, 16384)]
 
 @pytest.mark.parametrize("dtype", RELATIVE)
 @pytest.mark.parametrize(("num_tokens", "size"), SHAPES)
-def test_rms_norm_equals_its_twin(num_tokens: int, size: int, dtype: torch.dtype) -> None:
+def test_rms_norm_equals_plain_torch(num_tokens: int, size: int, dtype: torch.dtype) -> None:
     torch.manual_seed(size)
     x, weight = 5 * torch.randn(num_tokens, size, dtype=dtype), torch.randn(size, dtype=dtype)
-    expected = rms_norm_reference(x, weight, EPS)
+    expected = PLAIN.rms_norm(x, weight, EPS)
     torch.testing.assert_close(rms_norm(x, weight, EPS), expected, rtol=RELATIVE[dtype], atol=1e-6)
 
 
 @pytest.mark.parametrize("dtype", RELATIVE)
 @pytest.mark.parametrize(("num_tokens", "size"), SHAPES)
-def test_add_rms_norm_equals_its_twin_and_adds_in_place(num_tokens: int, size: int, dtype: torch.dtype) -> None:
+def test_add_rms_norm_equals_plain_torch_and_adds_in_place(num_tokens: int, size: int, dtype: torch.dtype) -> None:
     torch.manual_seed(size)
     x, residual = torch.randn(2, num_tokens, size, dtype=dtype)
     weight = torch.randn(size, dtype=dtype)
     expected_residual = residual.clone()
-    expected = add_rms_norm_reference(x, expected_residual, weight, EPS)
+    expected = PLAIN.add_rms_norm(x, expected_residual, weight, EPS)
     out = add_rms_norm(x, residual, weight, EPS)
     torch.testing.assert_close(residual, expected_residual, rtol=SUM_RELATIVE[dtype], atol=0.0)
-    torch.testing.assert_close(out, rms_norm_reference(residual, weight, EPS), rtol=RELATIVE[dtype], atol=1e-6)
+    torch.testing.assert_close(out, PLAIN.rms_norm(residual, weight, EPS), rtol=RELATIVE[dtype], atol=1e-6)
     torch.testing.assert_close(out, expected, rtol=RELATIVE[dtype] + SUM_RELATIVE[dtype], atol=1e-6)
 
 
 @pytest.mark.parametrize("dtype", RELATIVE)
-def test_the_twin_is_that_of_transformers(dtype: torch.dtype) -> None:
+def test_plain_torch_is_transformers(dtype: torch.dtype) -> None:
     torch.manual_seed(0)
     x, norm = torch.randn(7, 96, dtype=dtype), LlamaRMSNorm(96, EPS).to(dtype)
     torch.nn.init.normal_(norm.weight)
-    assert torch.equal(rms_norm_reference(x, norm.weight.detach(), EPS), norm(x).detach())
+    assert torch.equal(PLAIN.rms_norm(x, norm.weight.detach(), EPS), norm(x).detach())
 
 
 def test_rms_norm_equals_a_direct_computation_in_float64() -> None:
@@ -58,10 +60,10 @@ def test_rows_of_a_wider_tensor() -> None:
     wide, weight = torch.randn(3, 100), torch.randn(40)
     residual = wide[:, 60:]
     untouched = wide[:, :60].clone()
-    expected = rms_norm_reference(wide[:, 10:50] + residual, weight, EPS)
+    expected = PLAIN.rms_norm(wide[:, 10:50] + residual, weight, EPS)
     torch.testing.assert_close(add_rms_norm(wide[:, 10:50].clone(), residual, weight, EPS), expected)
     assert torch.equal(wide[:, :60], untouched)
-    torch.testing.assert_close(rms_norm(wide[:, 5:45], weight, EPS), rms_norm_reference(wide[:, 5:45], weight, EPS))
+    torch.testing.assert_close(rms_norm(wide[:, 5:45], weight, EPS), PLAIN.rms_norm(wide[:, 5:45], weight, EPS))
 
 
 def test_no_rows() -> None:

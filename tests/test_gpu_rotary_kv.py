@@ -1,17 +1,14 @@
-"""Rotary embedding and the write of KV on the GPU against the twins, transformers and a loop over slots."""
+"""Rotary embedding and the write of KV on the GPU against plain torch, transformers and a loop over slots."""
 
 import pytest
 import torch
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
-from batchrunner.kernels.gpu.rotary_kv import (
-    rotate_and_write_kv,
-    rotate_and_write_kv_reference,
-    write_kv,
-    write_kv_reference,
-)
+from batchrunner.kernels.gpu.rotary_kv import rotate_and_write_kv, write_kv
+from batchrunner.kernels.torch_kernels import TorchKernels
 
-# Kernel and twin compute in float32 and round once (Triton's interpreter cuts off where a device rounds to bfloat16):
+PLAIN = TorchKernels(torch.device("cpu"))
+# Both compute in float32 and round once (Triton's interpreter cuts off where a device rounds to bfloat16):
 # one unit in the last place; of a difference that nearly cancels, the absolute bound holds.
 TOLERANCE = {
     torch.float32: {"rtol": 1e-5, "atol": 1e-6},
@@ -35,20 +32,21 @@ def random_slots(num_blocks: int, block_size: int) -> torch.Tensor:
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize(("heads", "kv_heads", "dim", "rotary_dim", "block_size"), LAYOUTS)
-def test_rotation_and_write_equal_the_twin(
+def test_rotation_and_write_equal_plain_torch(
     heads: int, kv_heads: int, dim: int, rotary_dim: int, block_size: int, dtype: torch.dtype
 ) -> None:
     torch.manual_seed(dim)
     qkv = torch.randn(NUM_TOKENS, (heads + 2 * kv_heads) * dim).to(dtype)
     cos, sin = rotary_embedding(rotary_dim, dtype)
     k_cache, v_cache = torch.randn(2, 9, kv_heads, block_size, dim).to(dtype)
-    expected_k, expected_v = k_cache.clone(), v_cache.clone()
+    expected_k, expected_v = k_cache.float(), v_cache.float()
     slots = random_slots(9, block_size)
     query = rotate_and_write_kv(qkv, cos, sin, k_cache, v_cache, slots, heads, kv_heads)
-    expected = rotate_and_write_kv_reference(qkv, cos, sin, expected_k, expected_v, slots, heads, kv_heads)
-    torch.testing.assert_close(query, expected, **TOLERANCE[dtype])
-    torch.testing.assert_close(k_cache, expected_k, **TOLERANCE[dtype])
-    assert torch.equal(v_cache, expected_v)
+    wide = (qkv.float(), cos.float(), sin.float())
+    expected = PLAIN.rotate_and_write_kv(*wide, expected_k, expected_v, slots, heads)
+    torch.testing.assert_close(query, expected.to(dtype), **TOLERANCE[dtype])
+    torch.testing.assert_close(k_cache, expected_k.to(dtype), **TOLERANCE[dtype])
+    assert torch.equal(v_cache, expected_v.to(dtype))
 
 
 def test_rotation_is_that_of_transformers_and_slots_are_head_major() -> None:
@@ -80,9 +78,8 @@ def test_qkv_and_angles_may_be_rows_of_wider_tensors() -> None:
     expected_k, expected_v = torch.zeros(2, 4, 2, 3, 8)
     slots = random_slots(4, 3)
     query = rotate_and_write_kv(*arguments, k_cache, v_cache, slots, 2, 2)
-    torch.testing.assert_close(
-        query, rotate_and_write_kv_reference(*arguments, expected_k, expected_v, slots, 2, 2), rtol=1e-5, atol=1e-6
-    )
+    expected = PLAIN.rotate_and_write_kv(*arguments, expected_k, expected_v, slots, 2)
+    torch.testing.assert_close(query, expected, rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(k_cache, expected_k, rtol=1e-5, atol=1e-6)
     assert torch.equal(v_cache, expected_v)
 
@@ -100,7 +97,7 @@ def test_write_kv_is_exact(kv_heads: int, key_dim: int, value_dim: int, block_si
     expected_k, expected_v = k_cache.clone(), v_cache.clone()
     slots = random_slots(8, block_size)
     write_kv(key, value, k_cache, v_cache, slots)
-    write_kv_reference(key, value, expected_k, expected_v, slots)
+    PLAIN.write_kv(key, value, expected_k, expected_v, slots)
     assert torch.equal(k_cache, expected_k) and torch.equal(v_cache, expected_v)
     token, slot = 2, int(slots[2])
     assert torch.equal(v_cache[slot // block_size, :, slot % block_size], value[token])

@@ -13,21 +13,48 @@ from torch import Tensor
 
 from batchrunner.engine.request import Request
 from batchrunner.identity import random_key
+from batchrunner.kernels.interface import Kernels, SamplingKernels
+from batchrunner.kernels.sampling_work import SamplingWork
 from batchrunner.spec import SamplingParams
 
 # Sorting a vocabulary of 49,152 takes 3 ms, finding its top 1,024 takes 0.3 ms, and they nearly always hold top_p.
 TOP_P_CANDIDATES = 1024
 
 
-def sample(logits: Tensor, requests: Sequence[Request]) -> list[int]:
-    """Choose the next token of each request from its row of logits [S, vocabulary]."""
-    token_ids: list[int] = logits.argmax(dim=-1).tolist() if len(requests) else []
+def sample(logits: Tensor, requests: Sequence[Request], kernels: Kernels | None = None) -> list[int]:
+    """Choose the next token of each request from its row of logits [S, vocabulary].
+
+    Kernels that sample do it for all rows at once; everything else is done here.
+    """
+    if not requests:
+        return []
+    if isinstance(kernels, SamplingKernels):
+        chosen: list[int] = kernels.sample(logits, sampling_work(requests)).tolist()
+        return chosen
+    token_ids: list[int] = logits.argmax(dim=-1).tolist()
     for row, request in enumerate(requests):
-        sampling = request.sampling
-        if not sampling.is_greedy:
-            key = random_key(sampling.seed, request.request_id)
-            token_ids[row] = sample_row(logits[row], sampling, uniform(key, request.num_output_tokens))
+        if not request.sampling.is_greedy:
+            token_ids[row] = draw(logits[row], request)
     return token_ids
+
+
+def sampling_work(requests: Sequence[Request]) -> SamplingWork:
+    """The parameters of all rows; what is greedy needs no key."""
+    params = [request.sampling for request in requests]
+    keys = [0 if request.sampling.is_greedy else _key(request) for request in requests]
+    return SamplingWork(
+        np.array([each.temperature for each in params], dtype=np.float64),
+        np.array([each.top_k for each in params], dtype=np.int64),
+        np.array([each.top_p for each in params], dtype=np.float64),
+        np.array([each.min_p for each in params], dtype=np.float64),
+        np.array([(key & (1 << 64) - 1, key >> 64) for key in keys], dtype=np.uint64),
+        np.array([request.num_output_tokens for request in requests], dtype=np.int64),
+    )
+
+
+def draw(logits: Tensor, request: Request) -> int:
+    """The next token of a request that is not greedy, from its row of logits."""
+    return sample_row(logits, request.sampling, uniform(_key(request), request.num_output_tokens))
 
 
 def uniform(key: int, position: int) -> float:
@@ -50,6 +77,10 @@ def sample_row(logits: Tensor, sampling: SamplingParams, u: float) -> int:
     # u · total can round up to the total itself; the last token with any probability is meant then.
     index = min(index, int(probs.nonzero()[-1]))
     return index if token_ids is None else int(token_ids[index])
+
+
+def _key(request: Request) -> int:
+    return random_key(request.sampling.seed, request.request_id)
 
 
 def _top(scaled: Tensor, sampling: SamplingParams) -> tuple[Tensor, Tensor]:

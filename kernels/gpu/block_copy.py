@@ -12,11 +12,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from batchrunner.kernels.gpu.specialization import TYPE_NAMES, Specialization
+from batchrunner.kernels.gpu.specialization import TYPE_NAMES, Specialization, launch_options
 
 TILE = 4096
-NUM_WARPS = 4
-NUM_STAGES = 1
+LAUNCHED = launch_options(num_warps=4, num_stages=1)
 
 
 @triton.jit
@@ -40,17 +39,13 @@ def _scatter_blocks_kernel(buffer_ptr, cache_ptr, blocks_ptr, size, TILE: tl.con
 def gather_blocks(cache: Tensor, blocks: Tensor) -> Tensor:
     """The blocks [N] int64 of the contiguous cache [num_blocks, …] as a new buffer [N, elements of a block]."""
     buffer = torch.empty(len(blocks), cache[0].numel(), dtype=cache.dtype, device=cache.device)
-    _gather_blocks_kernel[_grid(buffer)](
-        cache, buffer, blocks, buffer.shape[1], TILE=TILE, num_warps=NUM_WARPS, num_stages=NUM_STAGES
-    )
+    _gather_blocks_kernel[_grid(buffer)](cache, buffer, blocks, buffer.shape[1], TILE=TILE, **LAUNCHED)
     return buffer
 
 
 def scatter_blocks(buffer: Tensor, cache: Tensor, blocks: Tensor) -> None:
     """Write the rows of the contiguous buffer [N, elements of a block] to blocks [N] int64, distinct, of the cache."""
-    _scatter_blocks_kernel[_grid(buffer)](
-        buffer, cache, blocks, buffer.shape[1], TILE=TILE, num_warps=NUM_WARPS, num_stages=NUM_STAGES
-    )
+    _scatter_blocks_kernel[_grid(buffer)](buffer, cache, blocks, buffer.shape[1], TILE=TILE, **LAUNCHED)
 
 
 def copy_blocks(cache: Tensor, sources: Tensor, targets: Tensor) -> None:
@@ -68,11 +63,6 @@ def scatter_blocks_reference(buffer: Tensor, cache: Tensor, blocks: Tensor) -> N
     cache[blocks] = buffer.view(-1, *cache.shape[1:])
 
 
-def copy_blocks_reference(cache: Tensor, sources: Tensor, targets: Tensor) -> None:
-    """The twin of copy_blocks in plain torch."""
-    cache[targets] = cache[sources]
-
-
 def specializations() -> list[Specialization]:
     """Each kernel in each dtype."""
     found = []
@@ -81,7 +71,7 @@ def specializations() -> list[Specialization]:
         for kernel, name in ((_gather_blocks_kernel, "gather_blocks"), (_scatter_blocks_kernel, "scatter_blocks")):
             signature = {arg: pointers.get(arg, "i32") for arg in kernel.arg_names} | {"TILE": "constexpr"}
             label = f"{name} {dtype}"
-            found.append(Specialization(kernel, signature, {"TILE": TILE}, NUM_WARPS, NUM_STAGES, label))
+            found.append(Specialization(kernel, signature, {"TILE": TILE}, LAUNCHED, label))
     return found
 
 

@@ -16,7 +16,9 @@ from batchrunner.kernels.gpu.paged_decode import paged_decode
 from batchrunner.kernels.gpu.prefix_group import PrefixGroups, attend_prefix_groups
 from batchrunner.kernels.gpu.rms_norm import add_rms_norm, rms_norm
 from batchrunner.kernels.gpu.rotary_kv import rotate_and_write_kv, write_kv
+from batchrunner.kernels.gpu.sampling import sample
 from batchrunner.kernels.gpu.swiglu import swiglu
+from batchrunner.kernels.sampling_work import SamplingWork
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +125,22 @@ class TritonKernels:
 
     def swiglu(self, gate_up: Tensor) -> Tensor:
         return swiglu(gate_up)
+
+    def sample(self, logits: Tensor, work: SamplingWork) -> Tensor:
+        parameters = (work.temperatures, work.top_ks, work.top_ps, work.min_ps, work.keys, work.positions)
+        # In one copy, which the host doesn't wait for: the forward pass whose logits these are may still run.
+        words = torch.from_numpy(np.concatenate([each.view(np.int64).ravel() for each in parameters]))
+        words = words.to(self._device, non_blocking=True)
+        temperatures, top_ks, top_ps, min_ps, keys, positions = torch.split(words, [each.size for each in parameters])
+        return sample(
+            _dense(logits),
+            temperatures.view(torch.float64),
+            top_ks,
+            top_ps.view(torch.float64),
+            min_ps.view(torch.float64),
+            keys.view(-1, 2),
+            positions,
+        )
 
     def _level(self, groups: Sequence[PrefixGroup], block_size: int) -> PrefixGroups:
         return PrefixGroups(

@@ -14,13 +14,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from batchrunner.kernels.gpu.specialization import HEAD_DIMS, TYPE_NAMES, Specialization
+from batchrunner.kernels.gpu.specialization import HEAD_DIMS, TYPE_NAMES, Specialization, launch_options
 
 SPLIT_SIZE = 1024  # keys of one split
 ROW_TILE = 16  # rows of two states merged by one program
 SPLIT_TILE = 16  # splits of one row merged at once
-NUM_WARPS = 4
-NUM_STAGES = 1
+LAUNCHED = launch_options(num_warps=4, num_stages=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +34,7 @@ class PartialAttention:
     lse: Tensor
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_rows"])
 def merge_states_kernel(
     a_out,
     a_lse,
@@ -83,8 +82,7 @@ def merge_states(a: PartialAttention, b: PartialAttention) -> PartialAttention:
         VALUE_DIM=value_dim,
         VALUE_TILE=triton.next_power_of_2(value_dim),
         ROW_TILE=ROW_TILE,
-        num_warps=NUM_WARPS,
-        num_stages=NUM_STAGES,
+        **LAUNCHED,
     )
     return merged
 
@@ -97,7 +95,7 @@ def merge_states_reference(a: PartialAttention, b: PartialAttention) -> PartialA
     return PartialAttention(weights[0] * a.out + weights[1] * b.out, lse)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["max_splits"])
 def merge_splits_kernel(
     split_out,
     split_lse,
@@ -183,8 +181,7 @@ def merge_splits(
         VALUE_TILE=triton.next_power_of_2(value_dim),
         SPLIT_SIZE=SPLIT_SIZE,
         SPLIT_TILE=SPLIT_TILE,
-        num_warps=NUM_WARPS,
-        num_stages=NUM_STAGES,
+        **LAUNCHED,
     )
 
 
@@ -219,7 +216,7 @@ def specializations() -> list[Specialization]:
         fixed = tile | {"ROW_TILE": ROW_TILE}
         signature = states | {"num_rows": "i32"} | dict.fromkeys(fixed, "constexpr")
         label = f"merge_states_kernel {dim}"
-        found.append(Specialization(merge_states_kernel, signature, fixed, NUM_WARPS, NUM_STAGES, label))
+        found.append(Specialization(merge_states_kernel, signature, fixed, LAUNCHED, label))
         for name in TYPE_NAMES.values():
             options = {"prefix_out": "*fp32", "prefix_lse": "*fp32", "sinks": f"*{name}"}
             for has_options in (False, True):
@@ -230,5 +227,5 @@ def specializations() -> list[Specialization]:
                     fixed |= dict.fromkeys(options)
                 signature = {arg: "constexpr" if arg in fixed else known[arg] for arg in merge_splits_kernel.arg_names}
                 label = f"merge_splits_kernel {name} {dim} {'all options' if has_options else 'no options'}"
-                found.append(Specialization(merge_splits_kernel, signature, fixed, NUM_WARPS, NUM_STAGES, label))
+                found.append(Specialization(merge_splits_kernel, signature, fixed, LAUNCHED, label))
     return found

@@ -26,7 +26,7 @@ def locate_tile(tile, begins, num_segments, GROUP_SIZE: tl.constexpr, ROW_TILE: 
     where its first row is not below the number of rows.
     """
     # The segment of a tile is the last one whose first tile isn't after it.
-    segment = tl.full([], 0, tl.int32)  # not the constant 0: a launch with one segment would leave it one
+    segment = tl.full([], 0, tl.int32)  # not the constant 0, which it would stay where there is one segment
     last = segment + num_segments - 1
     while segment < last:
         middle = (segment + last + 1) // 2

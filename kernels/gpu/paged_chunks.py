@@ -27,12 +27,10 @@ from batchrunner.kernels.gpu.softmax import (
     normalise,
     shared_arguments,
 )
-from batchrunner.kernels.gpu.specialization import Specialization
-
-NUM_STAGES = 2
+from batchrunner.kernels.gpu.specialization import Specialization, launch_options
 
 
-def _launch_options(head_dim: int, dtype: torch.dtype) -> dict[str, int]:
+def _launched(head_dim: int, dtype: torch.dtype) -> dict[str, int]:
     """ROW_TILE counts packed rows, each a query head of a token.
 
     Found by compiling: other shapes of float32 spill registers, and 64 rows of 256 dimensions take all the shared
@@ -44,12 +42,14 @@ def _launch_options(head_dim: int, dtype: torch.dtype) -> dict[str, int]:
         row_tile, num_warps = 32, 4
     elif head_dim < 128:
         row_tile, num_warps = 16, 2
-    else:
+    elif head_dim == 128:
         row_tile, num_warps = 32, 8
-    return {"ROW_TILE": row_tile, "num_warps": num_warps, "num_stages": NUM_STAGES}
+    else:
+        row_tile, num_warps = 16, 8
+    return {"ROW_TILE": row_tile, **launch_options(num_warps, num_stages=2)}
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["table_stride", "num_segments"])
 def paged_chunks_kernel(
     query,
     k_cache,
@@ -149,7 +149,7 @@ def paged_chunks(
     """
     assert out.is_contiguous()
     num_segments, num_kv_heads = len(segment_starts), k_cache.shape[1]
-    launched = _launch_options(query.shape[2], query.dtype)
+    launched = _launched(query.shape[2], query.dtype)
     tiles = num_tiles(num_tokens, num_segments, query.shape[1] // num_kv_heads, launched["ROW_TILE"])
     paged_chunks_kernel[(tiles, num_kv_heads)](
         **shared_arguments(query, k_cache, v_cache, options),
@@ -195,4 +195,4 @@ def specializations() -> list[Specialization]:
     """For all head dimensions and types, without options and with all of them, sinks among them."""
     types = dict.fromkeys(("segment_starts", "token_begins", "context_lens", "block_tables"), "*i32")
     types |= {"table_stride": "i32", "num_segments": "i32"}
-    return attention_specializations(paged_chunks_kernel, types, _launch_options)
+    return attention_specializations(paged_chunks_kernel, types, _launched)

@@ -25,13 +25,13 @@ from batchrunner.kernels.gpu.softmax import (
     normalise,
     shared_arguments,
 )
-from batchrunner.kernels.gpu.specialization import Specialization
+from batchrunner.kernels.gpu.specialization import Specialization, launch_options
 
 GROUP_TILE = 16  # query heads in one tile: the least that tensor cores take
-LAUNCH_OPTIONS = {"GROUP_TILE": GROUP_TILE, "SPLIT_SIZE": SPLIT_SIZE, "num_warps": 4, "num_stages": 3}
+LAUNCHED = {"GROUP_TILE": GROUP_TILE, "SPLIT_SIZE": SPLIT_SIZE, **launch_options(num_warps=4, num_stages=3)}
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["table_stride"])
 def paged_decode_kernel(
     query,
     k_cache,
@@ -144,7 +144,7 @@ def paged_decode(
         split_out=split_out,
         split_lse=split_lse,
         table_stride=block_tables.stride(0),
-        **LAUNCH_OPTIONS,
+        **LAUNCHED,
     )
     merge_splits(split_out, split_lse, rows, context_lens - kv_begins, prefix, options.sinks, out)
 
@@ -180,4 +180,4 @@ def specializations() -> list[Specialization]:
     """For all head dimensions and types, without options and with all of them."""
     types = dict.fromkeys(("rows", "block_tables", "kv_begins", "context_lens"), "*i32")
     types |= {"split_out": "*fp32", "split_lse": "*fp32", "table_stride": "i32"}
-    return attention_specializations(paged_decode_kernel, types, lambda head_dim, dtype: LAUNCH_OPTIONS.copy())
+    return attention_specializations(paged_decode_kernel, types, lambda head_dim, dtype: LAUNCHED)

@@ -29,16 +29,14 @@ from batchrunner.kernels.gpu.softmax import (
     normalise,
     shared_arguments,
 )
-from batchrunner.kernels.gpu.specialization import Specialization
-
-NUM_STAGES = 2
+from batchrunner.kernels.gpu.specialization import Specialization, launch_options
 
 
-def _launch_options(head_dim: int, dtype: torch.dtype) -> dict[str, int]:
+def _launched(head_dim: int, dtype: torch.dtype) -> dict[str, int]:
     """ROW_TILE counts packed rows, each a query head of a member."""
     # Found by compiling: with 32 rows float32 spills registers, but for 256 dimensions with 16.
     row_tile = 32 if dtype.itemsize == 2 or head_dim > 128 else 16
-    return {"ROW_TILE": row_tile, "num_warps": 4, "num_stages": NUM_STAGES}
+    return {"ROW_TILE": row_tile, **launch_options(num_warps=4, num_stages=2)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +55,7 @@ class PrefixGroups:
     kv_ends: Tensor
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["table_stride", "num_groups"])
 def prefix_group_kernel(
     query,
     k_cache,
@@ -154,7 +152,7 @@ def attend_prefix_groups(
     out = query.new_zeros(num_tokens, num_heads, v_cache.shape[3], dtype=torch.float32)
     lse = query.new_full((num_tokens, num_heads), float("-inf"), dtype=torch.float32)
     group_size = num_heads // k_cache.shape[1]
-    launched = _launch_options(query.shape[2], query.dtype)
+    launched = _launched(query.shape[2], query.dtype)
     for groups in levels:
         num_groups = len(groups.kv_begins)
         tiles = num_tiles(len(groups.member_rows), num_groups, group_size, launched["ROW_TILE"])
@@ -205,4 +203,4 @@ def specializations() -> list[Specialization]:
     int_tensors = ("positions", "member_rows", "member_begins", "block_tables", "kv_begins", "kv_ends")
     types = dict.fromkeys(int_tensors, "*i32") | {"out": "*fp32", "lse": "*fp32"}
     types |= {"table_stride": "i32", "num_groups": "i32"}
-    return attention_specializations(prefix_group_kernel, types, _launch_options)
+    return attention_specializations(prefix_group_kernel, types, _launched)

@@ -13,11 +13,13 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from batchrunner.kernels.gpu.specialization import TYPE_NAMES, Specialization
+from batchrunner.kernels.gpu.specialization import TYPE_NAMES, Specialization, launch_options
 
-# Tile → warps: a row goes into the smallest tile that holds it. The small ones serve norms over a head.
-NUM_WARPS = {128: 1, 256: 1, 1024: 4, 2048: 4, 4096: 8, 8192: 8, 16384: 16}
-NUM_STAGES = 1
+# By tile: a row goes into the smallest one that holds it. The small ones serve norms over a head.
+LAUNCHED = {
+    tile: launch_options(num_warps, num_stages=1)
+    for tile, num_warps in {128: 1, 256: 1, 1024: 4, 2048: 4, 4096: 8, 8192: 8, 16384: 16}.items()
+}
 
 
 @triton.jit
@@ -60,9 +62,7 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     """
     tile = _tile(x, weight)
     out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-    _rms_norm_kernel[(x.shape[0],)](
-        x, weight, out, x.stride(0), x.shape[1], eps, TILE=tile, num_warps=NUM_WARPS[tile], num_stages=NUM_STAGES
-    )
+    _rms_norm_kernel[(x.shape[0],)](x, weight, out, x.stride(0), x.shape[1], eps, TILE=tile, **LAUNCHED[tile])
     return out
 
 
@@ -83,34 +83,21 @@ def add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> Ten
         x.shape[1],
         eps,
         TILE=tile,
-        num_warps=NUM_WARPS[tile],
-        num_stages=NUM_STAGES,
+        **LAUNCHED[tile],
     )
     return out
-
-
-def rms_norm_reference(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """The twin of rms_norm in plain torch."""
-    x32 = x.float()
-    return (x32 * torch.rsqrt(x32.square().mean(-1, keepdim=True) + eps)).to(x.dtype) * weight
-
-
-def add_rms_norm_reference(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """The twin of add_rms_norm in plain torch."""
-    residual += x
-    return rms_norm_reference(residual, weight, eps)
 
 
 def specializations() -> list[Specialization]:
     """Each kernel in each tile and dtype."""
     found = []
     for dtype in TYPE_NAMES.values():
-        for tile, num_warps in NUM_WARPS.items():
+        for tile, launched in LAUNCHED.items():
             for kernel, name in ((_rms_norm_kernel, "rms_norm"), (_add_rms_norm_kernel, "add_rms_norm")):
                 signature = {arg: f"*{dtype}" if arg.endswith("_ptr") else "i32" for arg in kernel.arg_names}
                 signature |= {"eps": "fp32", "TILE": "constexpr"}
                 label = f"{name} {dtype} {tile}"
-                found.append(Specialization(kernel, signature, {"TILE": tile}, num_warps, NUM_STAGES, label))
+                found.append(Specialization(kernel, signature, {"TILE": tile}, launched, label))
     return found
 
 
@@ -118,7 +105,7 @@ def _tile(x: Tensor, *others: Tensor) -> int:
     if any(other.dtype != x.dtype for other in others):
         raise ValueError(f"rms_norm takes tensors of one dtype, got {[x.dtype, *(other.dtype for other in others)]}")
     size = x.shape[1]
-    fitting = [tile for tile in NUM_WARPS if tile >= size]
+    fitting = [tile for tile in LAUNCHED if tile >= size]
     if not fitting:
-        raise ValueError(f"rms_norm takes rows of up to {max(NUM_WARPS)} values, got {size}")
+        raise ValueError(f"rms_norm takes rows of up to {max(LAUNCHED)} values, got {size}")
     return min(fitting)

@@ -14,13 +14,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from batchrunner.kernels.gpu.specialization import HEAD_DIMS, TYPE_NAMES, Specialization
-from batchrunner.kernels.paged_attention import write_kv as write_kv_reference
+from batchrunner.kernels.gpu.specialization import HEAD_DIMS, TYPE_NAMES, Specialization, launch_options
 
 # Heads a program handles: a tile of [HEAD_TILE, head_dim padded to a power of two].
 HEAD_TILE = 8
-NUM_WARPS = 4
-NUM_STAGES = 1
+LAUNCHED = launch_options(num_warps=4, num_stages=1)
 
 
 @triton.jit
@@ -157,8 +155,7 @@ def rotate_and_write_kv(
         k_cache.shape[2],
         HEAD_TILE=HEAD_TILE,
         DIM_TILE=triton.next_power_of_2(head_dim),
-        num_warps=NUM_WARPS,
-        num_stages=NUM_STAGES,
+        **LAUNCHED,
     )
     return query
 
@@ -187,26 +184,8 @@ def write_kv(key: Tensor, value: Tensor, k_cache: Tensor, v_cache: Tensor, slots
         HEAD_TILE=HEAD_TILE,
         KEY_TILE=triton.next_power_of_2(key.shape[2]),
         VALUE_TILE=triton.next_power_of_2(value.shape[2]),
-        num_warps=NUM_WARPS,
-        num_stages=NUM_STAGES,
+        **LAUNCHED,
     )
-
-
-def rotate_and_write_kv_reference(
-    qkv: Tensor,
-    cos: Tensor,
-    sin: Tensor,
-    k_cache: Tensor,
-    v_cache: Tensor,
-    slots: Tensor,
-    num_heads: int,
-    num_kv_heads: int,
-) -> Tensor:
-    """The twin of rotate_and_write_kv in plain torch."""
-    heads = qkv.reshape(len(qkv), num_heads + 2 * num_kv_heads, -1)
-    query, key, value = torch.split(heads, [num_heads, num_kv_heads, num_kv_heads], dim=1)
-    write_kv_reference(_rotate(key, cos, sin), value, k_cache, v_cache, slots)
-    return _rotate(query, cos, sin)
 
 
 def specializations() -> list[Specialization]:
@@ -222,13 +201,5 @@ def specializations() -> list[Specialization]:
                 signature = {arg: f"*{dtype}" if arg.endswith("_ptr") else "i32" for arg in kernel.arg_names}
                 signature |= {"slots_ptr": "*i64", **dict.fromkeys(constants, "constexpr")}
                 label = f"{name} {dtype} {tile}"
-                found.append(Specialization(kernel, signature, constants, NUM_WARPS, NUM_STAGES, label))
+                found.append(Specialization(kernel, signature, constants, LAUNCHED, label))
     return found
-
-
-def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotate the first R dims of x [T, heads, D] by cos, sin [T, R]."""
-    rotary, rest = torch.split(x.float(), [cos.shape[1], x.shape[2] - cos.shape[1]], dim=-1)
-    first, second = rotary.chunk(2, dim=-1)
-    rotary = rotary * cos.float()[:, None] + torch.cat([-second, first], dim=-1) * sin.float()[:, None]
-    return torch.cat([rotary, rest], dim=-1).to(x.dtype)

@@ -21,11 +21,12 @@ from torch import Tensor
 
 from batchrunner.kernels.gpu.logit_weights import LOG2_E, MAX_SCALE, ONE, load_logits, weight_at, weights_of
 from batchrunner.kernels.gpu.philox import uniform, uniform_reference
-from batchrunner.kernels.gpu.specialization import TYPE_NAMES, Specialization
+from batchrunner.kernels.gpu.specialization import TYPE_NAMES, Specialization, launch_options
 
 TILE = 2048
-NUM_WARPS = 8
-NUM_STAGES = 1
+LAUNCHED = launch_options(num_warps=8, num_stages=1)
+# A program loads one value of each: there is nothing to gain from their alignment, which the number of rows decides.
+ROW_PARAMETERS = ("temperatures_ptr", "top_ks_ptr", "top_ps_ptr", "min_ps_ptr", "keys_ptr", "positions_ptr")
 MAX_VOCABULARY = 1 << 20
 
 
@@ -98,7 +99,7 @@ def _walk_ids(row_ptr, size, largest, scale, first, last, min_weight, target, TI
     return token
 
 
-@triton.jit
+@triton.jit(do_not_specialize=ROW_PARAMETERS)
 def _sample_kernel(
     logits_ptr,
     temperatures_ptr,
@@ -171,10 +172,7 @@ def sample(
         raise ValueError(f"sampling takes vocabularies of up to {MAX_VOCABULARY} tokens, got {size}")
     token_ids = torch.empty(num_rows, dtype=torch.int64, device=logits.device)
     parameters = (temperatures, top_ks, top_ps, min_ps, keys, positions)
-    launch = _sample_kernel[(num_rows,)]
-    launch(
-        logits, *parameters, token_ids, logits.stride(0), size, TILE=TILE, num_warps=NUM_WARPS, num_stages=NUM_STAGES
-    )
+    _sample_kernel[(num_rows,)](logits, *parameters, token_ids, logits.stride(0), size, TILE=TILE, **LAUNCHED)
     return token_ids
 
 
@@ -217,5 +215,5 @@ def specializations() -> list[Specialization]:
         signature |= dict.fromkeys(("top_ks_ptr", "keys_ptr", "positions_ptr", "token_ids_ptr"), "*i64")
         signature |= {"logits_stride": "i32", "size": "i32", "TILE": "constexpr"}
         label = f"sample {dtype}"
-        found.append(Specialization(_sample_kernel, signature, {"TILE": TILE}, NUM_WARPS, NUM_STAGES, label))
+        found.append(Specialization(_sample_kernel, signature, {"TILE": TILE}, LAUNCHED, label))
     return found

@@ -63,20 +63,21 @@ def _tiles(head_dim: int, value_dim: int, dtype: torch.dtype) -> dict[str, int]:
 
 
 def attention_specializations(
-    kernel: Any, types: dict[str, str], launch_options: Callable[[int, torch.dtype], dict[str, int]]
+    kernel: Any, types: dict[str, str], launched_for: Callable[[int, torch.dtype], dict[str, int]]
 ) -> list[Specialization]:
     """One attention kernel for all head dimensions and types, with all options off and on.
 
-    types: those of the kernel's arguments that shared_arguments doesn't give. launch_options: head dimension and type →
-    the constants that it doesn't give, num_warps and num_stages.
+    types: those of the kernel's arguments that shared_arguments doesn't give. launched_for: head dimension and type →
+    the constants that it doesn't give, and the launch_options.
     """
     found = []
     for head_dim, (dtype, name), has_options in itertools.product(HEAD_DIMS, TYPE_NAMES.items(), (False, True)):
         known = dict.fromkeys(("query", "k_cache", "v_cache", "out"), f"*{name}") | types
         known |= dict.fromkeys(("query_token_stride", "query_head_stride", "num_kv_heads"), "i32") | {"scale": "fp32"}
-        launched = launch_options(head_dim, dtype)
-        num_warps, num_stages = launched.pop("num_warps"), launched.pop("num_stages")
-        fixed: dict[str, object] = {"GROUP_SIZE": 4, "BLOCK_SIZE": 16, **launched, **_tiles(head_dim, head_dim, dtype)}
+        fixed: dict[str, object] = {"GROUP_SIZE": 4, "BLOCK_SIZE": 16, **_tiles(head_dim, head_dim, dtype)}
+        launched = launched_for(head_dim, dtype)
+        options = {option: launched[option] for option in launched if option not in kernel.arg_names}
+        fixed |= {constant: launched[constant] for constant in launched if constant in kernel.arg_names}
         if has_options:
             known |= {"window": "i32", "softcap": "fp32"}
             known |= {"head_scales": f"*{name}", "sinks": f"*{name}"}
@@ -84,7 +85,7 @@ def attention_specializations(
             fixed |= dict.fromkeys({"window", "softcap", "head_scales", "sinks"} & set(kernel.arg_names))
         signature = {arg: "constexpr" if arg in fixed else known[arg] for arg in kernel.arg_names}
         label = f"{kernel.__name__} {name} {head_dim} {'all options' if has_options else 'no options'}"
-        found.append(Specialization(kernel, signature, fixed, num_warps, num_stages, label))
+        found.append(Specialization(kernel, signature, fixed, options, label))
     return found
 
 
@@ -157,7 +158,8 @@ def attend_keys(
         weights = tl.exp2(scores - new_max[:, None])
         decay = tl.exp2(running_max - new_max)
         running_max = new_max
-        running_sum = running_sum * decay + tl.sum(weights, axis=1)
+        # Fused, or some forms of the kernels would spill registers.
+        running_sum = tl.fma(running_sum, decay, tl.sum(weights, axis=1))
         value = load_vectors(v_cache + slots * VALUE_DIM, VALUE_DIM, VALUE_TILE)
         acc = tl.dot(weights.to(value.dtype), value, acc * decay[:, None], input_precision="ieee")
     return running_max, running_sum, acc

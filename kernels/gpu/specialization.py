@@ -1,4 +1,4 @@
-"""What is compiled ahead of time: every combination of types and constants a launcher really launches."""
+"""How kernels are launched, and compiled ahead of time: every combination of types and constants that is launched."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -15,11 +15,21 @@ class Specialization:
 
     kernel: the @triton.jit function. signature: parameter → "*fp16", "i32", "fp32", "constexpr" and so on, in the
     kernel's order. constants: the value of every "constexpr" parameter; an option that is off is the constant None.
+    launched: its launch_options.
     """
 
     kernel: Any
     signature: dict[str, str]
     constants: dict[str, object]
-    num_warps: int
-    num_stages: int
+    launched: dict[str, int]
     label: str
+
+
+def launch_options(num_warps: int, num_stages: int) -> dict[str, int]:
+    """The options of every launch.
+
+    The compiler must not fuse a · b + c to one rounding: which ones it fuses is another matter in each version, and may
+    be in each copy of an unrolled loop, so that a row's result would depend on its place among others. Dot products are
+    fused all the same; what else gains by it says tl.fma. Without this option Triton 3.9 fuses and 3.10 does not.
+    """
+    return {"num_warps": num_warps, "num_stages": num_stages, "enable_fp_fusion": False}

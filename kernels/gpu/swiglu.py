@@ -12,11 +12,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from batchrunner.kernels.gpu.specialization import TYPE_NAMES, Specialization
+from batchrunner.kernels.gpu.specialization import TYPE_NAMES, Specialization, launch_options
 
 TILE = 1024
-NUM_WARPS = 4
-NUM_STAGES = 1
+LAUNCHED = launch_options(num_warps=4, num_stages=1)
 
 
 @triton.jit
@@ -38,14 +37,8 @@ def swiglu(gate_up: Tensor) -> Tensor:
     num_tokens, size = gate_up.shape[0], gate_up.shape[1] // 2
     out = torch.empty(num_tokens, size, dtype=gate_up.dtype, device=gate_up.device)
     grid = (num_tokens, triton.cdiv(size, TILE))
-    _swiglu_kernel[grid](gate_up, out, gate_up.stride(0), size, TILE=TILE, num_warps=NUM_WARPS, num_stages=NUM_STAGES)
+    _swiglu_kernel[grid](gate_up, out, gate_up.stride(0), size, TILE=TILE, **LAUNCHED)
     return out
-
-
-def swiglu_reference(gate_up: Tensor) -> Tensor:
-    """The twin of swiglu in plain torch."""
-    gate, up = gate_up.float().chunk(2, dim=-1)
-    return (torch.nn.functional.silu(gate) * up).to(gate_up.dtype)
 
 
 def specializations() -> list[Specialization]:
@@ -55,5 +48,5 @@ def specializations() -> list[Specialization]:
         signature = {"gate_up_ptr": f"*{dtype}", "out_ptr": f"*{dtype}", "gate_up_stride": "i32", "size": "i32"}
         signature["TILE"] = "constexpr"
         label = f"swiglu {dtype}"
-        found.append(Specialization(_swiglu_kernel, signature, {"TILE": TILE}, NUM_WARPS, NUM_STAGES, label))
+        found.append(Specialization(_swiglu_kernel, signature, {"TILE": TILE}, LAUNCHED, label))
     return found
