@@ -131,7 +131,9 @@ class ModelRunner:
             if self.device.type == "cpu":
                 # Given by the system as it is used (torch's zeros are written at once), in large pages where it can:
                 # a cache is read all over, and every small page costs a walk through the page table.
-                memory = mmap.mmap(-1, math.prod(shape) * self.dtype.itemsize)
+                # Private: shared memory has large pages only where the system is set up so.
+                flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+                memory = mmap.mmap(-1, math.prod(shape) * self.dtype.itemsize, flags=flags)
                 if hasattr(mmap, "MADV_HUGEPAGE"):
                     memory.madvise(mmap.MADV_HUGEPAGE)
                 return torch.frombuffer(memory, dtype=self.dtype).view(shape)
@@ -156,7 +158,7 @@ class ModelRunner:
                 use_cache=False,
                 logits_to_keep=inputs.logit_rows,
             )
-        return sample(output.logits[0], schedule.sampling_requests)
+        return sample(output.logits[0], schedule.sampling_requests, self.kernels)
 
     def close(self) -> None:
         self._kv = None

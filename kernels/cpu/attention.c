@@ -11,7 +11,7 @@
    exactly. The query heads that share a KV head are rows of the same product (grouped-query attention).
 
    A product of few rows is bound by reading the cache: it reads each key once, in place (narrow). One of many rows is
-   bound by arithmetic: a tile of keys is transposed into the first-level cache and multiplied as a matrix (wide).
+   bound by arithmetic: its query vectors are transposed once, and a tile of keys is multiplied as a matrix (wide).
 
    Compiled for one HEAD_DIM and VALUE_DIM. The cache is [num_blocks, num_kv_heads, block_size, dim]. */
 #include <stdlib.h>
@@ -24,11 +24,12 @@
 #endif
 
 #define NUM_KEYS 64 /* keys of a wide tile */
-#define NUM_ROWS 96 /* query vectors of a wide tile; a multiple of 6 and 12 */
+#define PANEL (3 * LANES)
+#define PADDED(dim) ROUND_UP(dim, LANES)
+#define NUM_COLUMNS (2 * PANEL) /* query vectors of a wide unit */
 #define MAX_NARROW 8
 #define NARROW_KEYS 16
 #define FETCH_AHEAD NARROW_KEYS
-#define VALUE_PAD ROUND_UP(VALUE_DIM, LANES)
 
 typedef struct {
     int32_t row_begin, row_end; /* in rows */
@@ -195,88 +196,163 @@ INLINE void attend_narrow(const Step *s, const Unit *u, const int num_rows) {
     }
 }
 
-/* ---- many rows: tiles as matrices ---- */
+/* ---- many rows: a tile of keys times a panel of query vectors ---- */
 
-/* c[GEMM_ROWS, 2 · LANES] (+)= a[GEMM_ROWS, depth] · b[depth, 2 · LANES] */
-INLINE void multiply_tile(const float *a, int lda, const float *b, int ldb, float *c, int ldc, int depth,
-                          const int num_vecs, const int adds) {
-    vec total[GEMM_ROWS][2];
-    for (int r = 0; r < GEMM_ROWS; r++)
-        for (int n = 0; n < num_vecs; n++) total[r][n] = adds ? load(c + r * ldc + n * LANES) : (vec){0};
-    for (int d = 0; d < depth; d++) {
-        vec line[2];
-        for (int n = 0; n < num_vecs; n++) line[n] = load(b + d * ldb + n * LANES);
-        for (int r = 0; r < GEMM_ROWS; r++)
-            for (int n = 0; n < num_vecs; n++) total[r][n] += a[r * lda + d] * line[n];
-    }
-    for (int r = 0; r < GEMM_ROWS; r++)
-        for (int n = 0; n < num_vecs; n++) store(c + r * ldc + n * LANES, total[r][n]);
+/* A panel holds query vectors as columns, so that the scores of one key stand side by side: maxima and sums of all
+   columns are found at once, and keys and values are taken as they lie in the cache, each number times a whole line. */
+typedef struct {
+    _Alignas(64) float q[PADDED(HEAD_DIM)][PANEL], acc[PADDED(VALUE_DIM)][PANEL], maximum[PANEL], sum[PANEL];
+    _Alignas(64) int32_t position[PANEL], lowest[PANEL]; /* the last and the first key that a column sees */
+    Vector vectors[PANEL];
+    int num_columns;
+    int begin, end;           /* keys that some column sees */
+    int all_begin, all_end;   /* keys that every column sees */
+} Panel;
+
+typedef struct {
+    const float *keys[NUM_KEYS], *values[NUM_KEYS];
+    int first, num; /* the position of keys[0]; how many there are */
+} Tile;
+
+/* to[width][height] = from[height][width]; both multiples of LANES. */
+static void transpose_all(const float *from, int height, int width, float *to) {
+    for (int i = 0; i < height; i += LANES)
+        for (int j = 0; j < width; j += LANES) transpose(from + i * width + j, width, to + j * height + i, height);
 }
 
-INLINE void multiply(int num_rows, const float *a, int lda, const float *b, int ldb, float *c, int ldc, int depth,
-                     const int width, const int adds) {
-    for (int n = 0; n < width; n += 2 * LANES)
-        for (int r = 0; r < num_rows; r += GEMM_ROWS) {
-            if (n + LANES < width)
-                multiply_tile(a + r * lda, lda, b + n, ldb, c + r * ldc + n, ldc, depth, 2, adds);
-            else
-                multiply_tile(a + r * lda, lda, b + n, ldb, c + r * ldc + n, ldc, depth, 1, adds);
+static void open_panel(const Step *s, const Unit *u, int index, int num_columns, Panel *p) {
+    _Alignas(64) float q[PANEL][PADDED(HEAD_DIM)], acc[PANEL][PADDED(VALUE_DIM)];
+    memset(p, 0, sizeof(*p));
+    memset(q, 0, sizeof(q));
+    memset(acc, 0, sizeof(acc));
+    p->num_columns = num_columns;
+    p->begin = p->all_end = u->item->kv_end;
+    for (int c = 0; c < num_columns; c++) {
+        const Vector v = p->vectors[c] = vector_of(s, u, index + c);
+        for (int i = 0; i < HEAD_DIM; i++) q[c][i] = v.query[i] * v.scale;
+        memcpy(acc[c], v.out, sizeof(float) * VALUE_DIM);
+        p->maximum[c] = *v.maximum;
+        p->sum[c] = *v.sum;
+        const int first = first_visible(s, v.position), end = v.position + 1;
+        p->position[c] = v.position;
+        p->lowest[c] = first;
+        p->begin = first < p->begin ? first : p->begin;
+        p->end = end > p->end ? end : p->end;
+        p->all_begin = first > p->all_begin ? first : p->all_begin;
+        p->all_end = end < p->all_end ? end : p->all_end;
+    }
+    p->end = p->end < u->item->kv_end ? p->end : u->item->kv_end;
+    transpose_all(q[0], PANEL, PADDED(HEAD_DIM), p->q[0]);
+    transpose_all(acc[0], PANEL, PADDED(VALUE_DIM), p->acc[0]);
+}
+
+static void close_panel(const Panel *p) {
+    _Alignas(64) float acc[PANEL][PADDED(VALUE_DIM)];
+    transpose_all(p->acc[0], PADDED(VALUE_DIM), PANEL, acc[0]);
+    for (int c = 0; c < p->num_columns; c++) {
+        const Vector v = p->vectors[c];
+        memcpy(v.out, acc[c], sizeof(float) * VALUE_DIM);
+        *v.maximum = p->maximum[c];
+        *v.sum = p->sum[c];
+    }
+}
+
+/* scores[k] = keys[k] · q for TILE_ROWS keys and all columns. */
+INLINE void multiply_keys(const float *const *keys, const float (*q)[PANEL], float (*scores)[PANEL], const int vecs) {
+    vec total[TILE_ROWS][3] = {0};
+    for (int d = 0; d < HEAD_DIM; d++)
+        for (int r = 0; r < TILE_ROWS; r++)
+            for (int n = 0; n < vecs; n++) total[r][n] += keys[r][d] * load(q[d] + n * LANES);
+    for (int r = 0; r < TILE_ROWS; r++)
+        for (int n = 0; n < vecs; n++) store(scores[r] + n * LANES, total[r][n]);
+}
+
+/* acc[i] = acc[i] · shrink + Σ_k values[k][i] · weights[k] for num_rows dimensions i from begin on, and all columns. */
+INLINE void multiply_values(const Tile *t, const float (*weights)[PANEL], const float *shrink, float (*acc)[PANEL],
+                            int begin, const int num_rows, const int vecs) {
+    vec total[TILE_ROWS][3];
+    for (int r = 0; r < num_rows; r++)
+        for (int n = 0; n < vecs; n++) total[r][n] = load(acc[begin + r] + n * LANES) * load(shrink + n * LANES);
+    for (int k = 0; k < t->num; k++)
+        for (int r = 0; r < num_rows; r++)
+            for (int n = 0; n < vecs; n++) total[r][n] += t->values[k][begin + r] * load(weights[k] + n * LANES);
+    for (int r = 0; r < num_rows; r++)
+        for (int n = 0; n < vecs; n++) store(acc[begin + r] + n * LANES, total[r][n]);
+}
+
+static void limit_columns(const Step *s, const Panel *p, const Tile *t, float (*scores)[PANEL]) {
+    for (int k = 0; k < t->num; k++) {
+        if (s->softcap > 0)
+            for (int c = 0; c < PANEL; c++) scores[k][c] = s->softcap * tanhf(scores[k][c] / s->softcap);
+        for (int c = 0; c < PANEL; c++)
+            if (t->first + k > p->position[c] || t->first + k < p->lowest[c]) scores[k][c] = -INFINITY;
+    }
+}
+
+/* Online softmax: scores become weights; shrink is what the sums so far are to be multiplied by. */
+INLINE void weigh_columns(Panel *p, const Tile *t, float (*scores)[PANEL], float *shrink, const int vecs) {
+    vec top[3], base[3], part[3] = {0};
+    for (int n = 0; n < vecs; n++) top[n] = load(p->maximum + n * LANES);
+    for (int k = 0; k < t->num; k++)
+        for (int n = 0; n < vecs; n++) top[n] = larger(top[n], load(scores[k] + n * LANES));
+    for (int n = 0; n < vecs; n++) base[n] = larger(top[n], splat(-1e30f)); /* -inf - -inf is no number */
+    for (int k = 0; k < t->num; k++)
+        for (int n = 0; n < vecs; n++) {
+            const vec weight = exp_vec(load(scores[k] + n * LANES) - base[n]);
+            store(scores[k] + n * LANES, weight);
+            part[n] += weight;
         }
+    for (int n = 0; n < vecs; n++) {
+        const vec factor = exp_vec(load(p->maximum + n * LANES) - base[n]);
+        store(p->maximum + n * LANES, top[n]);
+        store(p->sum + n * LANES, load(p->sum + n * LANES) * factor + part[n]);
+        store(shrink + n * LANES, factor);
+    }
+}
+
+INLINE void attend_tile(const Step *s, Panel *p, const Tile *t, const int vecs) {
+    _Alignas(64) float scores[NUM_KEYS][PANEL], shrink[PANEL];
+    for (int k = 0; k < t->num; k += TILE_ROWS) multiply_keys(t->keys + k, p->q, scores + k, vecs);
+    if (s->softcap > 0 || t->first < p->all_begin || t->first + t->num > p->all_end) limit_columns(s, p, t, scores);
+    weigh_columns(p, t, scores, shrink, vecs);
+    int i = 0;
+    for (; i + TILE_ROWS <= VALUE_DIM; i += TILE_ROWS) multiply_values(t, scores, shrink, p->acc, i, TILE_ROWS, vecs);
+    if (VALUE_DIM % TILE_ROWS) multiply_values(t, scores, shrink, p->acc, i, VALUE_DIM % TILE_ROWS, vecs);
+}
+
+/* The keys from position first on, up to end. Rows beyond the last stand for it: they are multiplied and not used. */
+static void find_tile(const Step *s, const Unit *u, int first, int end, Tile *t) {
+    t->first = first;
+    t->num = end - first < NUM_KEYS ? end - first : NUM_KEYS;
+    for (int k = 0; k < ROUND_UP(t->num, TILE_ROWS); k++) {
+        const int position = first + (k < t->num ? k : t->num - 1);
+        t->keys[k] = s->keys + block_offset(s, u, position, HEAD_DIM);
+        t->values[k] = s->values + block_offset(s, u, position, VALUE_DIM);
+    }
 }
 
 static void attend_wide(const Step *s, const Unit *u) {
-    float q[NUM_ROWS * HEAD_DIM], acc[NUM_ROWS * VALUE_PAD], scores[NUM_ROWS * NUM_KEYS];
-    float key[HEAD_DIM * NUM_KEYS], value[NUM_KEYS * VALUE_PAD];
-    Vector vectors[NUM_ROWS];
-    const int num = u->end - u->begin;
-    const int padded = ROUND_UP(num, GEMM_ROWS);
-    int lowest = u->item->kv_end, highest = 0, all_below = u->item->kv_end, all_above = 0;
-    memset(acc, 0, sizeof(float) * padded * VALUE_PAD);
-    memset(q + num * HEAD_DIM, 0, sizeof(float) * (padded - num) * HEAD_DIM);
-    memset(scores, 0, sizeof(float) * padded * NUM_KEYS);
-    memset(value, 0, sizeof(value));
-    memset(key, 0, sizeof(key));
-    for (int r = 0; r < num; r++) {
-        const Vector v = vectors[r] = vector_of(s, u, u->begin + r);
-        for (int i = 0; i < HEAD_DIM; i++) q[r * HEAD_DIM + i] = v.query[i] * v.scale;
-        memcpy(acc + r * VALUE_PAD, v.out, sizeof(float) * VALUE_DIM);
-        const int visible = first_visible(s, v.position), end = v.position + 1;
-        lowest = visible < lowest ? visible : lowest;
-        all_above = visible > all_above ? visible : all_above;
-        highest = end > highest ? end : highest;
-        all_below = end < all_below ? end : all_below;
+    Panel panels[NUM_COLUMNS / PANEL];
+    Tile tile;
+    int num_panels = 0, begin = u->item->kv_end, end = 0;
+    for (int index = u->begin; index < u->end; index += PANEL, num_panels++) {
+        Panel *p = panels + num_panels;
+        open_panel(s, u, index, u->end - index < PANEL ? u->end - index : PANEL, p);
+        begin = p->begin < begin ? p->begin : begin;
+        end = p->end > end ? p->end : end;
     }
-    const int kv_end = highest < u->item->kv_end ? highest : u->item->kv_end;
-    int first = u->item->kv_begin;
-    if (lowest > first) first += (lowest - first) / s->block_size * s->block_size;
-    for (; first < kv_end; first += NUM_KEYS) {
-        const int num_keys = kv_end - first < NUM_KEYS ? kv_end - first : NUM_KEYS;
-        for (int k = 0; k < num_keys;) {
-            int run = s->block_size - (first + k) % s->block_size;
-            run = run < num_keys - k ? run : num_keys - k;
-            const float *from = s->keys + block_offset(s, u, first + k, HEAD_DIM);
-            int j = 0;
-            for (; HEAD_DIM % LANES == 0 && j + LANES <= run; j += LANES)
-                for (int d = 0; d < HEAD_DIM; d += LANES)
-                    transpose(from + j * HEAD_DIM + d, HEAD_DIM, key + d * NUM_KEYS + k + j, NUM_KEYS);
-            for (; j < run; j++)
-                for (int d = 0; d < HEAD_DIM; d++) key[d * NUM_KEYS + k + j] = from[j * HEAD_DIM + d];
-            from = s->values + block_offset(s, u, first + k, VALUE_DIM);
-            for (j = 0; j < run; j++)
-                memcpy(value + (k + j) * VALUE_PAD, from + j * VALUE_DIM, sizeof(float) * VALUE_DIM);
-            k += run;
+    for (int first = begin > u->item->kv_begin ? begin : u->item->kv_begin; first < end; first += NUM_KEYS) {
+        find_tile(s, u, first, end, &tile);
+        for (Panel *p = panels; p < panels + num_panels; p++) {
+            if (first >= p->end) continue;
+            switch (ROUND_UP(p->num_columns, LANES) / LANES) {
+            case 1: attend_tile(s, p, &tile, 1); break;
+            case 2: attend_tile(s, p, &tile, 2); break;
+            default: attend_tile(s, p, &tile, 3);
+            }
         }
-        multiply(padded, q, HEAD_DIM, key, NUM_KEYS, scores, NUM_KEYS, HEAD_DIM, NUM_KEYS, 0);
-        const int is_limited = s->softcap > 0 || first + num_keys > all_below || first < all_above;
-        for (int r = 0; r < num; r++) {
-            float *p = scores + r * NUM_KEYS;
-            if (is_limited) limit_scores(s, p, first, num_keys, vectors[r].position);
-            for (int k = num_keys; k < NUM_KEYS; k++) p[k] = -INFINITY;
-            weigh(p, NUM_KEYS, vectors[r].maximum, vectors[r].sum, acc + r * VALUE_PAD, VALUE_PAD);
-        }
-        multiply(padded, scores, NUM_KEYS, value, VALUE_PAD, acc, VALUE_PAD, NUM_KEYS, VALUE_PAD, 1);
     }
-    for (int r = 0; r < num; r++) memcpy(vectors[r].out, acc + r * VALUE_PAD, sizeof(float) * VALUE_DIM);
+    for (int i = 0; i < num_panels; i++) close_panel(panels + i);
 }
 
 static void attend_unit(const Step *s, const Unit *u) {
@@ -294,14 +370,14 @@ static void attend_unit(const Step *s, const Unit *u) {
     }
 }
 
-/* Cut the items of a pass into units of at most NUM_ROWS query vectors of one KV head. Returns their number. */
+/* Cut the items of a pass into units of at most NUM_COLUMNS query vectors of one KV head. Returns their number. */
 static int make_units(const Step *s, int pass, Unit *units) {
     const int group = s->num_heads / s->num_kv_heads;
     int num = 0;
     for (int i = s->pass_begins[pass]; i < s->pass_begins[pass + 1]; i++) {
         const int num_vectors = (s->items[i].row_end - s->items[i].row_begin) * group;
-        const int num_tiles = ROUND_UP(num_vectors, NUM_ROWS) / NUM_ROWS;
-        const int size = ROUND_UP(ROUND_UP(num_vectors, num_tiles) / num_tiles, GEMM_ROWS); /* all about equal */
+        const int num_tiles = ROUND_UP(num_vectors, NUM_COLUMNS) / NUM_COLUMNS;
+        const int size = ROUND_UP(ROUND_UP(num_vectors, num_tiles) / num_tiles, LANES); /* all about equal */
         for (int begin = 0; begin < num_vectors; begin += size)
             for (int head = 0; head < s->num_kv_heads; head++, num++)
                 if (units) {
@@ -330,7 +406,7 @@ int attend(const Step *s) {
     }
     for (int pass = 0; pass < s->num_passes; pass++) {
         const int num = make_units(s, pass, units);
-#pragma omp parallel for schedule(dynamic, 4)
+#pragma omp parallel for schedule(dynamic, num < 256 ? 1 : 4)
         for (int i = 0; i < num; i++) {
             if (i + 1 < num) fetch(s, units + i + 1, units[i + 1].item->kv_begin);
             attend_unit(s, units + i);

@@ -46,6 +46,11 @@ void swiglu(const float *gate_up, float *out, int64_t num_rows, int64_t n) {
     }
 }
 
+/* One head of one token: dim values of the cache. */
+static int64_t cache_offset(int64_t slot, int64_t head, int64_t num_kv_heads, int64_t block_size, int64_t dim) {
+    return ((slot / block_size * num_kv_heads + head) * block_size + slot % block_size) * dim;
+}
+
 static void rotate(float *x, const float *cosine, const float *sine, int64_t rotary_dim) {
     const int64_t half = rotary_dim / 2;
     for (int64_t i = 0; i < half; i++) {
@@ -64,11 +69,18 @@ void rotate_and_write_kv(float *qkv, const float *cosine, const float *sine, flo
 #pragma omp parallel for schedule(static) if (num_rows * width > MIN_PARALLEL)
     for (int64_t row = 0; row < num_rows; row++) {
         float *q = qkv + row * width, *k = q + num_heads * dim, *v = k + num_kv_heads * dim;
+        if (row + 2 < num_rows) /* where the cache is written it was last used a step ago */
+            for (int64_t head = 0; head < num_kv_heads; head++) {
+                const int64_t at = cache_offset(slots[row + 2], head, num_kv_heads, block_size, dim);
+                for (int64_t i = 0; i < dim; i += 16) {
+                    __builtin_prefetch(k_cache + at + i, 1);
+                    __builtin_prefetch(v_cache + at + i, 1);
+                }
+            }
         for (int64_t head = 0; head < num_heads + num_kv_heads; head++)
             rotate(q + head * dim, cosine + row * rotary_dim, sine + row * rotary_dim, rotary_dim);
-        const int64_t block = slots[row] / block_size, offset = slots[row] % block_size;
         for (int64_t head = 0; head < num_kv_heads; head++) {
-            const int64_t at = ((block * num_kv_heads + head) * block_size + offset) * dim;
+            const int64_t at = cache_offset(slots[row], head, num_kv_heads, block_size, dim);
             memcpy(k_cache + at, k + head * dim, sizeof(float) * dim);
             memcpy(v_cache + at, v + head * dim, sizeof(float) * dim);
         }
