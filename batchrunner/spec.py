@@ -165,6 +165,10 @@ class EngineConfig(_Frozen):
     policy: Literal["prefix", "fcfs"] = "prefix"
     prefix_caching: bool = True
 
+    @property
+    def has_fixed_pool(self) -> bool:
+        return self.kv_tokens is not None or self.kv_memory != "auto"
+
     @model_validator(mode="after")
     def _one_pool_size(self) -> Self:
         if self.kv_tokens is not None and self.kv_memory != "auto":

@@ -6,15 +6,13 @@ from pathlib import Path
 
 import torch
 
-from batchrunner.engine.dry_run import DryRun
+from batchrunner.engine.dry_run import DryRun, DryWork
 from batchrunner.engine.model_runner import ModelRunner
 from batchrunner.engine.models import find_model
 from batchrunner.engine.tokenizer import Tokenizer
-from batchrunner.kernels.attention_work import AttentionWork, Segment
 
 TEXT = Path(__file__).with_name("data") / "opticks.txt"
 WINDOW = 512  # tokens of context at most
-BLOCK_SIZE = 16
 
 
 @dataclass(frozen=True)
@@ -34,11 +32,10 @@ def predict(model: str, quantization: str | None, num_windows: int | None = None
     runner = ModelRunner(files, torch.device("cpu"), "float32", quantization)
     token_ids = Tokenizer(files.folder).encode_prompt(TEXT.read_text(encoding="utf-8"))
     windows = [token_ids[start : start + WINDOW] for start in range(0, len(token_ids) - WINDOW + 1, WINDOW)]
-    work = AttentionWork([Segment(0, WINDOW, WINDOW, range(WINDOW // BLOCK_SIZE))])
     total, greedy = 0.0, []
     for window in windows[:num_windows]:
-        dry_run = DryRun(runner.model, runner.layers, runner.kernels, work, range(WINDOW), BLOCK_SIZE)
-        logits = dry_run.forward(window, range(WINDOW))
+        dry_run = DryRun(runner.model, runner.layers, runner.kernels, DryWork.one_prompt(WINDOW))
+        logits = runner.head.logits(dry_run.forward(window))
         next_token_ids = torch.tensor(window[1:])[:, None]
         total -= float(logits[:-1].log_softmax(dim=-1).gather(1, next_token_ids).double().mean())
         greedy.append(logits.argmax(dim=-1))

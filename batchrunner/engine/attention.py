@@ -68,13 +68,15 @@ class PagedKV:
 class PagedAttention:
     """Attention of one step: the new keys and values are written first, so that requests may share them at once.
 
-    plan: the step's work as the kernels take it. slots [T]: where each token's KV goes.
+    plan: the step's work as the kernels take it. slots [T]: where each token's KV goes. logit_rows [S]: the tokens
+    whose logits are asked for; None: all.
     """
 
     kernels: Kernels
     kv: PagedKV
     plan: Any
     slots: Tensor
+    logit_rows: Tensor | None = None
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, options: AttentionOptions) -> Tensor:
         self.kernels.write_kv(key, value, self.kv.keys[layer], self.kv.values[layer], self.slots)

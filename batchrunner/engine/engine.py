@@ -61,6 +61,8 @@ class Engine:
         self.fingerprint = model_fingerprint(self.files, self.config)
         num_blocks = num_kv_blocks(self.config, runner.kv_bytes_per_token, device)
         runner.allocate(num_blocks, self.config.block_size)
+        if self.config.has_fixed_pool:
+            runner.reserve()
         self.runner: Runner = runner
         self.scheduler = build_scheduler(self.config, num_blocks, device.type)
         self.quarantine = Quarantine(self.scheduler)

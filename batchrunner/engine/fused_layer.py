@@ -52,11 +52,17 @@ class FusedMLP(nn.Module):
 
 
 class FusedDecoderLayer(nn.Module):
-    """Norm, attention, norm, MLP, with a residual around each two. Changes its input in place."""
+    """Norm, attention, norm, MLP, with a residual around each two. Changes its input in place.
 
-    def __init__(self, layer: Any, kernels: Kernels, make_linear: MakeLinear, options: AttentionOptions) -> None:
+    In the last layer a token whose logits nobody asks for is done once its keys and values are written.
+    """
+
+    def __init__(
+        self, layer: Any, num_layers: int, kernels: Kernels, make_linear: MakeLinear, options: AttentionOptions
+    ) -> None:
         super().__init__()
         attention = layer.self_attn
+        self._is_last: bool = attention.layer_idx == num_layers - 1
         self._kernels = kernels
         self._options = options
         self._layer_idx: int = attention.layer_idx
@@ -83,9 +89,18 @@ class FusedDecoderLayer(nn.Module):
         cos, sin = position_embeddings
         qkv = self.qkv_proj(self.norm_1(x))
         query = step.rotate_and_write_kv(self._layer_idx, qkv, cos[0], sin[0], self._num_heads)
-        attended = self.o_proj(step.attend_written(self._layer_idx, query, self._options).flatten(1))
-        x += self.mlp(self._kernels.add_rms_norm(attended, x, self.norm_2.weight, self.norm_2.eps))
+        attended = step.attend_written(self._layer_idx, query, self._options).flatten(1)
+        if not self._is_last or step.logit_rows is None:
+            self._add_rest(attended, x)
+        elif len(step.logit_rows):
+            rest = x[step.logit_rows]
+            self._add_rest(attended[step.logit_rows], rest)
+            x[step.logit_rows] = rest
         return hidden_states
+
+    def _add_rest(self, attended: Tensor, x: Tensor) -> None:
+        """What follows attention, row by row: x becomes the layer's output."""
+        x += self.mlp(self._kernels.add_rms_norm(self.o_proj(attended), x, self.norm_2.weight, self.norm_2.eps))
 
 
 def _has_parts(module: nn.Module, names: set[str]) -> bool:

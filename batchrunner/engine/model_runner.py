@@ -14,9 +14,9 @@ from batchrunner.engine.attention import LayerShape, PagedAttention, PagedKV, Sh
 from batchrunner.engine.forward_input import ForwardInput
 from batchrunner.engine.linear import PackedLinear, PlainLinear, can_pack
 from batchrunner.engine.models import ModelFiles
+from batchrunner.engine.output_head import LogitsHead, OutputHead, take_head
 from batchrunner.engine.prefix_groups import GroupRule
 from batchrunner.engine.quantize import quantize
-from batchrunner.engine.sampler import sample
 from batchrunner.engine.schedule import Schedule
 from batchrunner.engine.substitute import Substitution
 from batchrunner.errors import DeviceError, ModelError
@@ -87,7 +87,11 @@ class ModelRunner:
         self.kernels = kernels or choose_kernels(device, self.dtype, self.layers)
         pack = quantization is None and can_pack(device, self.dtype)
         make_linear = PackedLinear if pack else PlainLinear
+        has_c_kernels = isinstance(self.kernels, CpuKernels)
+        head = take_head(self.model, self.layers, self.kernels) if pack and has_c_kernels else None
+        self.head: OutputHead = head or LogitsHead(self.kernels)
         self.substitutions = Substitution(self.model, self.layers, self.kernels, make_linear).run()
+        self.substitutions.num_other_modules += head is not None
         if quantization == "int8":
             self.substitutions.quantized = quantize(self.model, files, self.context_len, self.layers, self.kernels)
         self.group_rule = GROUP_RULES[device.type]
@@ -141,6 +145,12 @@ class ModelRunner:
 
         self._kv = PagedKV.build(self.layers, cache)
 
+    def reserve(self) -> None:
+        """Take the cache's memory from the system now, not as blocks are first used: too little shows at the start."""
+        assert self._kv is not None, "allocate() comes first"
+        for cache in (*self._kv.keys, *self._kv.values):
+            cache.zero_()
+
     @torch.inference_mode()
     def run(self, schedule: Schedule) -> list[int]:
         """Compute one step; returns the next token of each of schedule.sampling_requests."""
@@ -151,14 +161,14 @@ class ModelRunner:
             for cache in (*kv.keys, *kv.values):
                 kernels.copy_blocks(cache, inputs.copy_sources, inputs.copy_targets)
         plan = kernels.plan(inputs.work, kv.block_size)
-        with attention_by(PagedAttention(kernels, kv, plan, inputs.slots)):
+        with attention_by(PagedAttention(kernels, kv, plan, inputs.slots, inputs.logit_rows)):
             output = self.model(
                 input_ids=inputs.input_ids[None],
                 position_ids=inputs.positions[None],
                 use_cache=False,
                 logits_to_keep=inputs.logit_rows,
             )
-        return sample(output.logits[0], schedule.sampling_requests, self.kernels)
+        return self.head.sample(output.logits[0], schedule.sampling_requests)
 
     def close(self) -> None:
         self._kv = None

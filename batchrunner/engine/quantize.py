@@ -9,12 +9,11 @@ from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
 from batchrunner.engine.attention import LayerShape
-from batchrunner.engine.dry_run import DryRun
+from batchrunner.engine.dry_run import DryRun, DryWork
 from batchrunner.engine.int8 import Int8Linear, activation_levels
 from batchrunner.engine.linear import PlainLinear
 from batchrunner.engine.models import ModelFiles
 from batchrunner.engine.tokenizer import Tokenizer
-from batchrunner.kernels.attention_work import AttentionWork, Segment
 from batchrunner.kernels.cpu.build import BuildError
 from batchrunner.kernels.cpu.int8_rows import CInt8Rows
 from batchrunner.kernels.int8_rows import Int8Rows, TorchInt8Rows
@@ -23,16 +22,12 @@ from batchrunner.kernels.interface import Kernels
 # Prose, code, data and dialogue: what activations are like is learnt from it, once at every start.
 _TEXT = Path(__file__).with_name("calibration.txt")
 _MAX_TOKENS = 512
-_BLOCK_SIZE = 16
 
 
 @torch.inference_mode()
 def quantize(model: Any, files: ModelFiles, context_len: int, layers: Sequence[LayerShape], kernels: Kernels) -> str:
     """Quantise every linear layer in place; returns what was done, for the report."""
     token_ids = _calibration_token_ids(model, files)[:context_len]
-    num_blocks = -(-len(token_ids) // _BLOCK_SIZE)
-    work = AttentionWork([Segment(0, len(token_ids), len(token_ids), range(num_blocks))])
-    positions = range(len(token_ids))
     maxima: dict[nn.Module, Tensor] = {}
 
     def enter(module: nn.Module, args: tuple[Tensor, ...]) -> None:
@@ -41,7 +36,7 @@ def quantize(model: Any, files: ModelFiles, context_len: int, layers: Sequence[L
     linears = [module for module in model.modules() if type(module) in (nn.Linear, Conv1D, PlainLinear)]
     hooks = [module.register_forward_pre_hook(enter) for module in linears]
     try:
-        DryRun(model, layers, kernels, work, positions, _BLOCK_SIZE).forward(token_ids, positions)
+        DryRun(model, layers, kernels, DryWork.one_prompt(len(token_ids))).forward(token_ids)
     finally:
         for hook in hooks:
             hook.remove()

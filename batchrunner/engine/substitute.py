@@ -18,15 +18,10 @@ from batchrunner.engine.attention import LayerShape, attention_by
 from batchrunner.engine.dry_run import DryRun
 from batchrunner.engine.fused_layer import FusedDecoderLayer, FusedMLP, FusedNorm
 from batchrunner.engine.linear import MakeLinear, PlainLinear
-from batchrunner.kernels.attention_work import AttentionWork, Segment
 from batchrunner.kernels.interface import Kernels
 
 # Of the largest value of the output. Two orders of summing differ by a hundredth of it, a different formula by more.
 _TOLERANCE = {torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}
-_BLOCK_SIZE = 4
-_WORK = AttentionWork([Segment(0, 6, 6, [0, 1]), Segment(6, 1, 4, [2])])
-_POSITIONS = [0, 1, 2, 3, 4, 5, 3]
-_SLOTS = [0, 1, 2, 3, 4, 5, 11]
 
 
 @dataclass(slots=True)
@@ -74,10 +69,9 @@ class Substitution:
     @torch.inference_mode()
     def run(self) -> Substitutions:
         """Replace what can be replaced, in place."""
-        dry_run = DryRun(self._model, self._layers, self._kernels, _WORK, _SLOTS, _BLOCK_SIZE)
-        vocabulary = self._model.get_input_embeddings().num_embeddings
+        dry_run = DryRun(self._model, self._layers, self._kernels)
         with self._recording():
-            dry_run.forward([7 * index % vocabulary for index in range(len(_POSITIONS))], _POSITIONS)
+            dry_run.forward()
         with attention_by(dry_run.attention):
             self._replace_in(self._model, "")
         return self._done
@@ -112,7 +106,7 @@ class Substitution:
     def _replacement(self, module: Any) -> nn.Module:
         if FusedDecoderLayer.looks_like(module):
             options = self._layers[module.self_attn.layer_idx].options
-            return FusedDecoderLayer(module, self._kernels, self._make_linear, options)
+            return FusedDecoderLayer(module, len(self._layers), self._kernels, self._make_linear, options)
         if FusedMLP.looks_like(module):
             return FusedMLP(module, self._kernels, self._make_linear)
         if FusedNorm.looks_like(module):
