@@ -29,7 +29,7 @@ test-kill: setup ## kill -9, twenty times, minutes
 	$(BIN)/python -m pytest -q -m slow tests/test_kill.py
 
 test-gpu-compile: setup ## compile every Triton kernel for sm_80, sm_90 and gfx942, minutes
-	$(BIN)/python -m pytest -q -m slow tests/test_gpu_compile.py tests/test_gpu_sampling.py
+	$(PYTEST) -q -n 2 -m slow tests/test_gpu_compile.py tests/test_gpu_sampling.py
 
 lint: setup
 	$(BIN)/ruff check .
@@ -38,8 +38,8 @@ lint: setup
 types: setup
 	$(BIN)/mypy
 
-bench: setup
-	$(BIN)/python -m pytest -q -s -o python_files="bench_*.py" tests/benchmarks
+bench: setup ## measure, and write docs/benchmarks.md; minutes, with the machine to itself
+	$(BIN)/python tests/benchmarks/write_benchmarks.py
 
 wheel-check: setup
 	$(BIN)/python tests/wheel_check.py

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from batchrunner import __version__
-from batchrunner.errors import EXIT_CTRL_C, BatchrunError, UsageError
+from batchrunner.errors import EXIT_CTRL_C, BatchrunError, OutputError, UsageError
 
 EXIT_CODES = """\b
 Exit codes:
@@ -92,6 +92,43 @@ def status(target: Path, overrides: tuple[str, ...], as_json: bool) -> int:
             rows = f", {job['num_done']:,} of {job['num_rows']:,} rows, {job['num_failed']:,} failed"
         holder = f" ({job['holder']})" if "holder" in job else ""
         click.echo(f"{job['name']}: {job['state']}{holder}{rows} → {job['output']}")
+    return 0
+
+
+@cli.command(short_help="Measure a job file's model on this machine.")
+@JOB_FILE
+@OVERRIDES
+@click.option("--output", type=click.Path(path_type=Path), default=Path("bench"), show_default=True, help="Folder.")
+@click.option("--rows", type=click.IntRange(min=2), default=64, show_default=True, help="Rows of each workload.")
+@click.option("--max-batch", type=click.IntRange(1, 4096), default=256, show_default=True, help="Of the batch curve.")
+@AS_JSON
+def bench(job_file: Path, overrides: tuple[str, ...], output: Path, rows: int, max_batch: int, as_json: bool) -> int:
+    """Measure the model of JOB_FILE on this machine, with its engine options, over rows made up for it.
+
+    How fast a step is for 1, 2, 4 … requests and how fast the matrix products alone; continuous against static
+    batching; prefix groups against each request alone; policy prefix against fcfs. Minutes. Writes bench.json and
+    bench.png.
+    """
+    from rich.console import Console
+
+    from batchrunner.bench.bench import run_bench, write_bench
+    from batchrunner.bench.table import tables
+
+    loaded = _load(job_file, overrides)
+    sizes = [1 << power for power in range(max_batch.bit_length()) if 1 << power <= max_batch]
+    try:
+        output.mkdir(parents=True, exist_ok=True)  # before the work, not after it
+        result = run_bench(loaded, rows, sizes, on_progress=lambda text: click.echo(text, err=True))
+        write_bench(result, output)
+    except OSError as error:
+        raise OutputError(f"--output {output}: cannot be written: {error}") from error
+    if as_json:
+        _print_json(result.to_dict())
+        return 0
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    for table in tables(result):
+        console.print(table)
+    click.echo(f"{output / 'bench.json'}, {output / 'bench.png'}", err=True)
     return 0
 
 

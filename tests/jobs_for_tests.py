@@ -1,6 +1,8 @@
 """Small jobs: their files, right and wrong, and what they wrote when they were run in this process."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -117,3 +119,11 @@ def read_output(folder: Path) -> pa.Table:
 def answers(folder: Path, column: str = "response") -> list[str | None]:
     values: list[str | None] = read_output(folder)[column].to_pylist()
     return values
+
+
+BATCHRUN = [sys.executable, "-c", "from batchrunner.cli import main; main()"]
+
+
+def batchrun(*args: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """The command line, in its own process."""
+    return subprocess.run([*BATCHRUN, *map(str, args)], cwd=cwd, capture_output=True, text=True, timeout=120)

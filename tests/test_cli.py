@@ -13,13 +13,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from jobs_for_tests import write_jsonl
-
-BATCHRUN = [sys.executable, "-c", "from batchrunner.cli import main; main()"]
-
-
-def batchrun(*args: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*BATCHRUN, *map(str, args)], cwd=cwd, capture_output=True, text=True, timeout=120)
+from jobs_for_tests import BATCHRUN, batchrun, write_jsonl
 
 
 def write_job(folder: Path, model: Path, num_rows: int = 20, max_tokens: int = 5, **job: Any) -> Path:

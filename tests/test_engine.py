@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from batchrunner import Engine, SamplingParams
@@ -173,3 +174,15 @@ def test_the_pool_is_sized_by_the_kv_formula(chat_model: Path) -> None:
     """2 (keys and values) · 2 layers · 2 KV heads · 8 dimensions · 4 bytes = 256 bytes a token."""
     with Engine(chat_model, kv_memory="1MiB") as engine:
         assert engine.scheduler.pool.num_blocks == 2**20 // (256 * 16)
+
+
+def test_a_pool_of_given_size_is_taken_at_the_start(tiny_llama: Path) -> None:
+    """Too little memory then shows before the work, not in the middle of it."""
+
+    def taken(**options: Any) -> int:
+        before = psutil.Process().memory_info().rss
+        with Engine(str(tiny_llama), **options):
+            return psutil.Process().memory_info().rss - before
+
+    assert taken(kv_memory=2**28) >= 2**28
+    assert taken() < 2**27  # auto: as it is used

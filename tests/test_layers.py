@@ -20,10 +20,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "data": {"errors", "spec", "identity"},
     "engine": {"errors", "spec", "identity", "kernels", "cache_folder"},
     "run": {"errors", "spec", "identity", "data", "plan", "engine"},
+    "bench": {"errors", "spec", "engine"},
     "validate": {"errors", "spec", "data", "engine"},
     "starter": {"errors"},
     "api": {"errors", "spec", "job_file", "run"},
-    "cli": {"errors", "job_file", "run", "validate", "starter", "__version__"},
+    "cli": {"errors", "job_file", "run", "bench", "validate", "starter", "__version__"},
     "": {"api", "engine", "run", "spec"},
 }
 # Decisions are made without torch: these must run in a simulator and answer in milliseconds.

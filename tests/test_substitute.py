@@ -9,6 +9,7 @@ from torch import nn
 from transformers import AutoModelForCausalLM, Qwen3Config
 from transformers.models.llama.modeling_llama import LlamaForCausalLM, LlamaMLP
 
+from batchrunner import Engine, SamplingParams
 from batchrunner.engine import attention
 from batchrunner.engine.fused_layer import FusedDecoderLayer, FusedMLP, FusedNorm
 from batchrunner.engine.linear import PackedLinear, PlainLinear
@@ -33,6 +34,18 @@ def test_layers_of_the_llama_kind_are_fused_whole(tiny_models: dict[str, Path], 
     assert (done.num_layers, done.num_fused_layers, done.num_other_modules, done.kept) == (2, 2, 2, [])
     assert kinds(loaded.model) >= {FusedDecoderLayer, FusedNorm, PackedLinear}
     assert nn.Linear not in kinds(loaded.model)
+
+
+def test_the_last_layer_computes_only_what_is_asked_for(tiny_llama: Path) -> None:
+    """Nine tokens need keys and values in it; the logits are those of the last one alone."""
+    with Engine(str(tiny_llama), kv_tokens=64) as engine:
+        assert isinstance(engine.runner, ModelRunner)
+        layers = engine.runner.model.model.layers
+        rows: list[tuple[int, int]] = []
+        for index, layer in enumerate(layers):
+            layer.mlp.register_forward_pre_hook(lambda module, args, index=index: rows.append((index, len(args[0]))))
+        engine.generate([[3, 4, 5, 6, 7, 8, 9, 10, 11]], SamplingParams(max_tokens=2, ignore_eos=True))
+    assert rows == [(0, 9), (1, 1), (0, 1), (1, 1)]
 
 
 def test_gpt2_keeps_its_layers_and_gets_packed_products(tiny_models: dict[str, Path]) -> None:

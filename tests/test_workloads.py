@@ -1,12 +1,14 @@
 """What batching and prefix caching save, counted in steps and tokens: no clock, no model."""
 
 from fakes import FakeModelRunner
-from workloads import WorkRow, annotate, mixed
 
+from batchrunner.bench.workloads import Workloads, WorkRow
 from batchrunner.engine.engine import build_scheduler
 from batchrunner.engine.request import Request
 from batchrunner.engine.schedule import Counters
 from batchrunner.spec import EngineConfig
+
+WORKLOADS = Workloads(vocabulary=40_000, max_tokens=2048)
 
 
 def run(rows: list[WorkRow], **options: object) -> Counters:
@@ -25,7 +27,7 @@ def run(rows: list[WorkRow], **options: object) -> Counters:
 
 
 def test_continuous_batching_takes_less_than_half_the_steps_of_static() -> None:
-    rows = mixed()
+    rows = WORKLOADS.mixed(128)
     continuous = run(rows, max_running=16)
     static = run(rows, max_running=16, batching="static")
     assert static.num_steps >= 2 * continuous.num_steps
@@ -33,7 +35,7 @@ def test_continuous_batching_takes_less_than_half_the_steps_of_static() -> None:
 
 
 def test_a_shared_instruction_is_computed_once() -> None:
-    rows = annotate()
+    rows = WORKLOADS.annotate(256)
     cached = run(rows)
     computed_prompt_tokens = cached.num_prompt_tokens - cached.num_cached_tokens
     assert computed_prompt_tokens < 0.25 * cached.num_prompt_tokens

@@ -24,6 +24,7 @@ class Int8Linear(nn.Module):
 
     def __init__(self, weight: Tensor, bias: Tensor | None, input_maxima: Tensor, rows: Int8Rows) -> None:
         super().__init__()
+        self.in_features = weight.shape[1]
         self._rows = rows
         self._levels = activation_levels()
         self._bias = bias

@@ -17,6 +17,7 @@ class PlainLinear(nn.Module):
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__()
+        self.in_features = weight.shape[1]
         self.weight = nn.Parameter(weight, requires_grad=False)
         self.bias = None if bias is None else nn.Parameter(bias, requires_grad=False)
 
@@ -29,6 +30,7 @@ class PackedLinear(nn.Module):
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__()
+        self.in_features = weight.shape[1]
         self._weight = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), PACK_BATCH_SIZE)
         self._bias = bias
 

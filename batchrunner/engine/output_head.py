@@ -60,11 +60,11 @@ class ScreenedHead:
         return token_ids
 
     def logits(self, output: Tensor) -> Tensor:
-        logits: Tensor = self._linear(output)
+        logits: Tensor = self.linear(output)
         return logits
 
     @cached_property
-    def _linear(self) -> nn.Module:
+    def linear(self) -> nn.Module:
         return PackedLinear(self._weight, None)  # packed when a request first asks for logits
 
 

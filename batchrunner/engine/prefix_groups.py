@@ -5,6 +5,7 @@ for all tokens before it too: two block tables that have the same block at an in
 their tables, requests that share a beginning are neighbours, and a group is a range of them.
 """
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -21,6 +22,9 @@ class GroupRule:
 
     def pays(self, num_members: int, num_tokens: int) -> bool:
         return num_members >= self.min_members and num_tokens >= self.min_tokens
+
+
+NO_GROUPS = GroupRule(min_members=sys.maxsize, min_tokens=sys.maxsize)
 
 
 def group_by_prefix(segments: Sequence[Segment], block_size: int, rule: GroupRule) -> AttentionWork:

@@ -1,0 +1,81 @@
+"""The batch curve: how long a decode step takes for 1 to 256 requests, and how long it would take at least."""
+
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+from torch import nn
+from transformers.pytorch_utils import Conv1D
+
+from batchrunner.bench.results import BatchPoint
+from batchrunner.bench.workloads import Workloads, WorkRow
+from batchrunner.engine.engine import Engine
+from batchrunner.engine.int8 import Int8Linear
+from batchrunner.engine.linear import PackedLinear, PlainLinear
+from batchrunner.engine.model_runner import ModelRunner
+from batchrunner.engine.output_head import ScreenedHead
+
+BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+NUM_PROMPT = 32
+NUM_STEPS = 12  # measured for each size; the median counts
+
+
+def batch_curve(engine: Engine, batch_sizes: Sequence[int], on_point: Callable[[BatchPoint], None]) -> list[BatchPoint]:
+    """Requests that share nothing, all running at once, decoding. The engine must have room for the largest batch."""
+    runner = engine.runner
+    assert isinstance(runner, ModelRunner)
+    workloads = Workloads(engine.runner.vocabulary_size, engine.context_len)
+    points = []
+    for size in batch_sizes:
+        rows = workloads.flat(size, NUM_PROMPT, num_output=NUM_STEPS + 4)
+        points.append(BatchPoint(size, _decode_step_seconds(engine, rows), _linear_seconds(runner, size)))
+        on_point(points[-1])
+    return points
+
+
+def _decode_step_seconds(engine: Engine, rows: Sequence[WorkRow]) -> float:
+    requests = [
+        engine.request(f"{len(rows):016x}{index:016x}", row.token_ids, row.sampling) for index, row in enumerate(rows)
+    ]
+    for request in requests:
+        engine.add(request)
+    while not all(request.num_output_tokens for request in requests):
+        engine.step()
+    seconds = [each for each in _step_seconds(engine) if engine.num_running == len(rows)]
+    return statistics.median(seconds[:NUM_STEPS])
+
+
+def _step_seconds(engine: Engine) -> Iterator[float]:
+    while engine.has_unfinished:
+        started = time.perf_counter()
+        engine.step()
+        yield time.perf_counter() - started
+
+
+@torch.inference_mode()
+def _linear_seconds(runner: ModelRunner, num_tokens: int) -> float:
+    """One pass through all linear layers of the model, and nothing else: a step of num_tokens takes this at least."""
+    layers = _linear_layers(runner)
+    inputs = {width: torch.randn(num_tokens, width).to(runner.device, runner.dtype) for width, _ in layers}
+
+    def run() -> float:
+        started = time.perf_counter()
+        for width, layer in layers:
+            layer(inputs[width])
+        if runner.device.type == "cuda":
+            torch.cuda.synchronize(runner.device)
+        return time.perf_counter() - started
+
+    run()
+    return statistics.median(run() for _ in range(5))
+
+
+def _linear_layers(runner: ModelRunner) -> list[tuple[int, nn.Module]]:
+    """Input width and module of each, the output layer included, as the device multiplies them fastest."""
+    modules = [*runner.model.modules()]
+    if isinstance(runner.head, ScreenedHead):
+        modules.append(runner.head.linear)
+    kinds = (PackedLinear, PlainLinear, Int8Linear, nn.Linear)
+    layers = [(int(module.in_features), module) for module in modules if isinstance(module, kinds)]
+    return layers + [(int(module.weight.shape[0]), module) for module in modules if isinstance(module, Conv1D)]
