@@ -118,7 +118,9 @@ def bench(job_file: Path, overrides: tuple[str, ...], output: Path, rows: int, m
     sizes = [1 << power for power in range(max_batch.bit_length()) if 1 << power <= max_batch]
     try:
         output.mkdir(parents=True, exist_ok=True)  # before the work, not after it
-        result = run_bench(loaded, rows, sizes, on_progress=lambda text: click.echo(text, err=True))
+        result = run_bench(
+            loaded.model, loaded.engine, rows, sizes, on_progress=lambda text: click.echo(text, err=True)
+        )
         write_bench(result, output)
     except OSError as error:
         raise OutputError(f"--output {output}: cannot be written: {error}") from error

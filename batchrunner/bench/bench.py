@@ -1,4 +1,4 @@
-"""`batchrun bench`: a job file's model on this machine, measured."""
+"""`batchrun bench`: a model on this machine, measured."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -12,28 +12,29 @@ from batchrunner.bench.results import BenchResult
 from batchrunner.engine.engine import Engine
 from batchrunner.engine.model_runner import choose_device
 from batchrunner.engine.models import find_model
-from batchrunner.spec import EngineConfig, JobFile
+from batchrunner.spec import EngineConfig
 
 NUM_ROWS = 64
 
 
 def run_bench(
-    job_file: JobFile,
+    model: str,
+    config: EngineConfig,
     num_rows: int = NUM_ROWS,
     batch_sizes: Sequence[int] = BATCH_SIZES,
     on_progress: Callable[[str], None] = lambda text: None,
 ) -> BenchResult:
-    """Measure the batch curve and the contests with the job file's model and engine options; its rows are not read.
+    """Measure the batch curve and the contests.
 
     on_progress is told each result. Raises ModelError, DeviceError.
     """
-    files = find_model(job_file.model)
-    with Engine(files, **_with_room(job_file.engine, max(batch_sizes)).model_dump()) as engine:
+    files = find_model(model)
+    with Engine(files, **_with_room(config, max(batch_sizes)).model_dump()) as engine:
         kernels = engine.kernels
         curve = batch_curve(engine, batch_sizes, lambda point: on_progress(str(point)))
-    contests = run_contests(files, job_file.engine, num_rows, lambda contest: on_progress(str(contest)))
-    machine = this_machine(choose_device(job_file.engine.device))
-    return BenchResult(job_file.model, kernels, machine, curve, contests)
+    contests = run_contests(files, config, num_rows, lambda contest: on_progress(str(contest)))
+    machine = this_machine(choose_device(config.device))
+    return BenchResult(model, kernels, machine, curve, contests)
 
 
 def write_bench(result: BenchResult, folder: Path) -> None:
@@ -43,7 +44,12 @@ def write_bench(result: BenchResult, folder: Path) -> None:
 
 
 def _with_room(config: EngineConfig, num_requests: int) -> EngineConfig:
-    """All requests of the largest batch run at once, each with blocks of its own."""
+    """All requests of the largest batch begin in one step and run at once, each with blocks of its own."""
     num_blocks = num_requests * (-(-(NUM_PROMPT + NUM_STEPS + 5) // config.block_size) + 1)
-    room = {"kv_memory": "auto", "kv_tokens": num_blocks * config.block_size, "max_running": num_requests}
+    room = {
+        "kv_memory": "auto",
+        "kv_tokens": num_blocks * config.block_size,
+        "max_running": num_requests,
+        "max_batch_tokens": num_requests * NUM_PROMPT,
+    }
     return config.model_copy(update=room)

@@ -20,9 +20,7 @@ from measurements import (  # noqa: E402
 from batchrunner.bench.bench import run_bench  # noqa: E402
 from batchrunner.bench.picture import draw  # noqa: E402
 from batchrunner.bench.results import BenchResult  # noqa: E402
-from batchrunner.job_file import build_job_file  # noqa: E402
-
-JOB = {"name": "none", "input": "none.jsonl", "output": "none", "prompt": "none"}  # a benchmark reads no rows
+from batchrunner.spec import EngineConfig  # noqa: E402
 
 PAGE = """\
 # Benchmarks
@@ -83,7 +81,7 @@ def page(result: BenchResult) -> str:
 
 
 def main() -> None:
-    result = run_bench(build_job_file({"model": SMOLLM2, "jobs": [JOB]}), on_progress=print)
+    result = run_bench(SMOLLM2, EngineConfig(), on_progress=print)
     text = page(result)
     draw(result, ROOT / "docs" / "benchmarks.png")
     (ROOT / "docs" / "benchmarks.md").write_text(text, encoding="utf-8")
