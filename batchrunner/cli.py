@@ -2,6 +2,9 @@
 
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +103,7 @@ def status(target: Path, overrides: tuple[str, ...], as_json: bool) -> int:
 @OVERRIDES
 @click.option("--output", type=click.Path(path_type=Path), default=Path("bench"), show_default=True, help="Folder.")
 @click.option("--rows", type=click.IntRange(min=2), default=64, show_default=True, help="Rows of each workload.")
-@click.option("--max-batch", type=click.IntRange(1, 4096), default=256, show_default=True, help="Of the batch curve.")
+@click.option("--max-batch", type=click.IntRange(1, 4096), default=256, show_default=True, help="Largest of the curve.")
 @AS_JSON
 def bench(job_file: Path, overrides: tuple[str, ...], output: Path, rows: int, max_batch: int, as_json: bool) -> int:
     """Measure the model of JOB_FILE on this machine, with its engine options, over rows made up for it.
@@ -116,14 +119,11 @@ def bench(job_file: Path, overrides: tuple[str, ...], output: Path, rows: int, m
 
     loaded = _load(job_file, overrides)
     sizes = [1 << power for power in range(max_batch.bit_length()) if 1 << power <= max_batch]
-    try:
+    with _written_to(output):
         output.mkdir(parents=True, exist_ok=True)  # before the work, not after it
-        result = run_bench(
-            loaded.model, loaded.engine, rows, sizes, on_progress=lambda text: click.echo(text, err=True)
-        )
+    result = run_bench(loaded.model, loaded.engine, rows, sizes, on_progress=partial(click.echo, err=True))
+    with _written_to(output):
         write_bench(result, output)
-    except OSError as error:
-        raise OutputError(f"--output {output}: cannot be written: {error}") from error
     if as_json:
         _print_json(result.to_dict())
         return 0
@@ -193,9 +193,17 @@ def main() -> None:
         error.show()
         sys.exit(UsageError.exit_code)
     except (click.Abort, KeyboardInterrupt):
-        _fail("interrupted; run the same command again to go on", EXIT_CTRL_C, wants_json)
+        _fail("interrupted; run the same command again (submit goes on where it was)", EXIT_CTRL_C, wants_json)
     except BatchrunError as error:
         _fail(str(error), error.exit_code, wants_json)
+
+
+@contextmanager
+def _written_to(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise OutputError(f"--output {folder}: cannot be written: {error}") from error
 
 
 def _fail(message: str, exit_code: int, wants_json: bool) -> None:

@@ -177,11 +177,10 @@ class EngineConfig(_Frozen):
 
     @model_validator(mode="after")
     def _int8_is_for_the_cpu(self) -> Self:
-        if self.quantization == "int8" and (self.device == "cuda" or self.dtype not in ("auto", "float32")):
-            raise ValueError(
-                f"quantization: int8 needs device cpu and dtype float32, not {self.device} and {self.dtype}; "
-                "leave it out, or leave device and dtype out"
-            )
+        if self.quantization and self.device == "cuda":
+            raise ValueError("quantization: int8 is for the CPU, and device is cuda; leave one of them out")
+        if self.quantization and self.dtype not in ("auto", "float32"):
+            raise ValueError(f"quantization: int8 goes with dtype float32, not {self.dtype}; leave one of them out")
         return self
 
 

@@ -7,9 +7,16 @@ import pytest
 import yaml
 from jobs_for_tests import batchrun
 
+from batchrunner.bench.bench import run_bench
+from batchrunner.bench.contests import Way, run_entrant
 from batchrunner.bench.results import BatchPoint, Contest, Entrant
 from batchrunner.bench.workloads import Workloads
-from batchrunner.errors import OutputError
+from batchrunner.engine.models import find_model
+from batchrunner.engine.prefix_groups import NO_GROUPS
+from batchrunner.errors import DeviceError, OutputError, RowError
+from batchrunner.kernels.attention_work import AttentionWork
+from batchrunner.kernels.cpu.cpu_kernels import CpuKernels, CpuPlan
+from batchrunner.spec import EngineConfig
 
 
 def job_file(folder: Path, model: Path) -> Path:
@@ -49,6 +56,35 @@ def test_a_folder_that_cannot_be_written_is_said_before_the_work(tmp_path: Path)
     run = batchrun("bench", "jobs.yaml", "--output", "file/b", cwd=tmp_path)
     assert run.returncode == OutputError.exit_code
     assert "--output file/b: cannot be written" in run.stderr
+
+
+def test_requests_alone_have_no_groups(tiny_llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    num_levels: list[int] = []
+    own = CpuKernels.plan
+
+    def plan(self: CpuKernels, work: AttentionWork, block_size: int) -> CpuPlan:
+        num_levels.append(len(work.levels))
+        return own(self, work, block_size)
+
+    monkeypatch.setattr(CpuKernels, "plan", plan)
+    files, config = find_model(str(tiny_llama)), EngineConfig(kv_tokens=2048)
+    rows = Workloads(vocabulary=100, max_tokens=256).annotate(8, num_shared=160, num_own=8, num_output=4)
+    run_entrant(files, config, rows, Way("groups"))
+    assert max(num_levels) > 0
+    num_levels.clear()
+    run_entrant(files, config, rows, Way("alone", group_rule=NO_GROUPS))
+    assert max(num_levels) == 0
+
+
+def test_a_row_that_fails_is_not_a_fast_row(tiny_llama: Path) -> None:
+    rows = Workloads(vocabulary=100, max_tokens=256).flat(4, num_prompt=100)
+    with pytest.raises(RowError, match="KV memory"):
+        run_entrant(find_model(str(tiny_llama)), EngineConfig(kv_tokens=64), rows, Way("small"))
+
+
+def test_a_curve_that_does_not_fit_says_so(tiny_llama: Path) -> None:
+    with pytest.raises(DeviceError, match=r"for a batch of 16,777,216 requests.*smaller --max-batch"):
+        run_bench(str(tiny_llama), EngineConfig(), num_rows=2, batch_sizes=[2**24])
 
 
 def test_ratios() -> None:

@@ -184,5 +184,5 @@ def test_a_pool_of_given_size_is_taken_at_the_start(tiny_llama: Path) -> None:
         with Engine(str(tiny_llama), **options):
             return psutil.Process().memory_info().rss - before
 
-    assert taken(kv_memory=2**28) >= 2**28
+    assert taken(kv_memory=2**28) > 0.9 * 2**28
     assert taken() < 2**27  # auto: as it is used

@@ -12,7 +12,8 @@ from perplexity import predict
 from torch import nn
 
 from batchrunner import Engine, SamplingParams
-from batchrunner.engine.engine import model_fingerprint
+from batchrunner.engine import quantize
+from batchrunner.engine.fingerprint import model_fingerprint
 from batchrunner.engine.int8 import Int8Linear, activation_levels
 from batchrunner.engine.models import find_model
 from batchrunner.errors import UsageError
@@ -93,25 +94,34 @@ def test_a_channel_of_large_inputs_does_not_take_the_others_precision(rows_in_c:
     assert error(x.abs().amax(dim=0)) < 0.3 * error(torch.ones(256))
 
 
+def test_rows_that_are_part_of_wider_ones(rows_in_c: CInt8Rows) -> None:
+    torch.manual_seed(0)
+    linear = Int8Linear(torch.randn(40, 64), None, torch.ones(64), rows_in_c)
+    part = torch.randn(5, 80)[:, 10:74]
+    assert torch.equal(linear(part), linear(part.contiguous()))
+    assert linear(part[:0]).shape == (0, 40)
+
+
 SUMS = """
 import torch
 from batchrunner.engine.int8 import Int8Linear, activation_levels
 from batchrunner.kernels.int8_rows import TorchInt8Rows
-weight = torch.full((32, 64), 127.0)
-x = torch.full((3, 64), float(activation_levels()))
-out = Int8Linear(weight, None, torch.full((64,), 127.0), TorchInt8Rows())(x)
-torch.testing.assert_close(out, x @ weight.T)
+for num_rows, width in ((1, 64), (3, 576), (256, 1536)):
+    weight = torch.full((32, width), 127.0)
+    x = torch.full((num_rows, width), float(activation_levels()))
+    out = Int8Linear(weight, None, torch.full((width,), 127.0), TorchInt8Rows())(x)
+    torch.testing.assert_close(out, x @ weight.T)
 print(activation_levels())
 """
 
 
-@pytest.mark.parametrize("instructions", ["DEFAULT", "AVX2"])
+@pytest.mark.parametrize("instructions", ["DEFAULT", "AVX2", "AVX512_CORE"])
 def test_sums_never_overflow(instructions: str) -> None:
     """Without VNNI bytes are added up in 16 bits; activations then have 7 bits."""
     environment = os.environ | {"ONEDNN_MAX_CPU_ISA": instructions}
     run = subprocess.run([sys.executable, "-c", SUMS], env=environment, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
-    assert run.stdout.split() == (["63"] if instructions == "AVX2" else [str(activation_levels())])
+    assert run.stdout.split() == [str(activation_levels()) if instructions == "DEFAULT" else "63"]
 
 
 @pytest.mark.parametrize("family", ["llama", "gpt2"])
@@ -124,9 +134,26 @@ def test_every_linear_layer_of_a_model_is_replaced(tiny_models: dict[str, Path],
         with Engine(
             str(tiny_models[family]), kv_tokens=512, quantization="int8", max_running=max_running, prefix_caching=False
         ) as engine:
-            assert "9 linear layers in int8" in engine.kernels  # four in each of two layers, and the head
+            assert "9 of 9 linear layers in int8" in engine.kernels  # four in each of two layers, and the head
             answers.append([completion.token_ids for completion in engine.generate(prompts, sampling)])
     assert answers[0] == answers[1]
+
+
+def test_a_prompt_of_several_steps(chat_model: Path) -> None:
+    """Steps that sample nothing ask for no logits."""
+    with Engine(chat_model, kv_tokens=512, quantization="int8", max_batch_tokens=16) as engine:
+        completion = engine.generate(["a long prompt " * 8], SamplingParams(max_tokens=4, ignore_eos=True))[0]
+    assert completion.error is None and len(completion.token_ids) == 4
+
+
+def test_without_a_compiler_rows_are_quantised_in_torch(tiny_llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise quantize.BuildError("no compiler")
+
+    monkeypatch.setattr(quantize, "CInt8Rows", fail)
+    with Engine(str(tiny_llama), kv_tokens=64, quantization="int8") as engine:
+        completion = engine.generate([[5, 6, 7]], SamplingParams(max_tokens=4, ignore_eos=True))[0]
+    assert completion.error is None and len(completion.token_ids) == 4
 
 
 def test_the_number_format_is_part_of_the_models_fingerprint(tiny_llama: Path) -> None:
@@ -134,9 +161,22 @@ def test_the_number_format_is_part_of_the_models_fingerprint(tiny_llama: Path) -
     assert model_fingerprint(files, EngineConfig()) != model_fingerprint(files, EngineConfig(quantization="int8"))
 
 
-@pytest.mark.parametrize("options", [{"device": "cuda"}, {"dtype": "bfloat16"}])
-def test_int8_is_for_float32_on_the_cpu(tiny_llama: Path, options: dict[str, str]) -> None:
-    with pytest.raises(UsageError, match="int8 needs device cpu and dtype float32, not"):
+def test_so_is_what_the_scales_were_fitted_to(tiny_llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files, config = find_model(str(tiny_llama)), EngineConfig(quantization="int8")
+    before = model_fingerprint(files, config)
+    monkeypatch.setattr(quantize, "SMOOTHING", 0.7)
+    assert model_fingerprint(files, config) != before
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"device": "cuda"}, "int8 is for the CPU, and device is cuda"),
+        ({"dtype": "bfloat16"}, "int8 goes with dtype float32, not bfloat16"),
+    ],
+)
+def test_int8_is_for_float32_on_the_cpu(tiny_llama: Path, options: dict[str, str], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         Engine(str(tiny_llama), quantization="int8", **options)
 
 

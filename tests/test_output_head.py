@@ -1,14 +1,17 @@
 """The most probable token without all logits: the same as the arg max of all, and what else a head does."""
 
+import gc
+import weakref
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
-from transformers import Gemma2Config, Gemma2ForCausalLM
+from transformers import Gemma2Config, Gemma2ForCausalLM, LlamaForCausalLM
 
 from batchrunner import Engine, SamplingParams
 from batchrunner.engine import output_head
@@ -18,6 +21,9 @@ from batchrunner.engine.output_head import LogitsHead, ScreenedHead
 from batchrunner.kernels.cpu.screen import Screen
 
 CPU = torch.device("cpu")
+NEEDS_BFLOAT16 = pytest.mark.skipif(
+    not torch.cpu._is_avx512_supported(), reason="oneDNN multiplies bfloat16 with AVX-512 only"
+)
 
 
 @pytest.fixture
@@ -36,6 +42,7 @@ def is_largest(x: torch.Tensor, weight: torch.Tensor, found: torch.Tensor) -> bo
     return bool((products.gather(1, found[:, None]) >= products.amax(dim=1, keepdim=True) - 1e-6 * lengths).all())
 
 
+@NEEDS_BFLOAT16
 @given(
     st.integers(1, 9), st.integers(1, 300), st.integers(1, 70), st.integers(0, 2**31), st.sampled_from([1e-3, 1, 300])
 )
@@ -46,6 +53,7 @@ def test_the_largest_product_is_found(rows: int, tokens: int, depth: int, seed: 
     assert is_largest(x, weight, Screen(weight).largest(x))
 
 
+@NEEDS_BFLOAT16
 def test_products_that_bfloat16_cannot_tell_apart(rows: int = 64) -> None:
     """All tokens are nearly the same direction: every one is a candidate."""
     torch.manual_seed(0)
@@ -57,6 +65,7 @@ def test_products_that_bfloat16_cannot_tell_apart(rows: int = 64) -> None:
     assert not is_largest(x, weight, approximate)  # so the test means something
 
 
+@NEEDS_BFLOAT16
 def test_of_equal_tokens_the_first_is_taken() -> None:
     torch.manual_seed(0)
     weight = torch.randn(40, 32)
@@ -64,6 +73,7 @@ def test_of_equal_tokens_the_first_is_taken() -> None:
     assert Screen(weight).largest(weight[7:8]).tolist() == [7]
 
 
+@NEEDS_BFLOAT16
 def test_what_is_no_number_is_answered_all_the_same() -> None:
     weight = torch.randn(40, 32)
     x = torch.stack([torch.full((32,), float("nan")), weight[3] * 50, torch.full((32,), float("inf"))])
@@ -71,6 +81,7 @@ def test_what_is_no_number_is_answered_all_the_same() -> None:
     assert found[0] == 0 and found[1] == 3 and 0 <= found[2] < 40
 
 
+@NEEDS_BFLOAT16
 @pytest.mark.parametrize("family", ["llama", "qwen2", "mistral", "gpt2"])
 def test_models_answer_the_same_with_and_without_it(
     tiny_models: dict[str, Path], family: str, on_a_chip_with: Callable[[bool], None]
@@ -107,6 +118,32 @@ def test_a_head_that_does_more_than_a_product_stays(tmp_path: Path, on_a_chip_wi
     assert isinstance(runner.head, LogitsHead)
 
 
+def test_a_head_whose_logits_are_changed_in_place_stays(
+    tiny_llama: Path, on_a_chip_with: Callable[[bool], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = LlamaForCausalLM.forward
+
+    def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+        output = own(self, *args, **kwargs)
+        output.logits[..., 3] = -1e9  # as models do that must not say a token
+        return output
+
+    monkeypatch.setattr(LlamaForCausalLM, "forward", forward)
+    on_a_chip_with(True)
+    assert isinstance(ModelRunner(find_model(str(tiny_llama)), CPU, "float32").head, LogitsHead)
+
+
+@NEEDS_BFLOAT16
+def test_a_closed_engine_keeps_no_head(tiny_llama: Path, on_a_chip_with: Callable[[bool], None]) -> None:
+    on_a_chip_with(True)
+    engine = Engine(str(tiny_llama), kv_tokens=64)
+    head = weakref.ref(engine.runner.head)  # type: ignore[attr-defined]
+    engine.close()
+    gc.collect()
+    assert head() is None
+
+
+@NEEDS_BFLOAT16
 def test_logits_are_those_of_the_layer(tiny_llama: Path) -> None:
     torch.manual_seed(0)
     weight, x = torch.randn(50, 32), torch.randn(3, 32)

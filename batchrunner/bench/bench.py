@@ -5,13 +5,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from batchrunner.bench.contests import run_contests
-from batchrunner.bench.curve import BATCH_SIZES, NUM_PROMPT, NUM_STEPS, batch_curve
+from batchrunner.bench.curve import BATCH_SIZES, NUM_OUTPUT, NUM_PROMPT, batch_curve
 from batchrunner.bench.machine import this_machine
 from batchrunner.bench.picture import draw
 from batchrunner.bench.results import BenchResult
+from batchrunner.bench.workloads import Workloads
 from batchrunner.engine.engine import Engine
-from batchrunner.engine.model_runner import choose_device
+from batchrunner.engine.model_runner import device_for
 from batchrunner.engine.models import find_model
+from batchrunner.errors import DeviceError
 from batchrunner.spec import EngineConfig
 
 NUM_ROWS = 64
@@ -26,14 +28,20 @@ def run_bench(
 ) -> BenchResult:
     """Measure the batch curve and the contests.
 
-    on_progress is told each result. Raises ModelError, DeviceError.
+    on_progress is told each result. Raises ModelError, DeviceError, RowError (a workload's row
+    cannot be answered: the KV pool is too small, or the model fails).
     """
     files = find_model(model)
-    with Engine(files, **_with_room(config, max(batch_sizes)).model_dump()) as engine:
-        kernels = engine.kernels
-        curve = batch_curve(engine, batch_sizes, lambda point: on_progress(str(point)))
-    contests = run_contests(files, config, num_rows, lambda contest: on_progress(str(contest)))
-    machine = this_machine(choose_device(config.device))
+    most = max(batch_sizes)
+    try:
+        engine = Engine(files, **_with_room(config, most).model_dump())
+    except DeviceError as error:
+        raise DeviceError(f"for a batch of {most:,} requests: {error}; or a smaller --max-batch") from error
+    with engine:
+        kernels, machine = engine.kernels, this_machine(device_for(config))
+        workloads = Workloads(engine.runner.vocabulary_size, engine.context_len)
+        curve = batch_curve(engine, workloads, batch_sizes, lambda point: on_progress(str(point)))
+    contests = run_contests(files, config, workloads, num_rows, lambda contest: on_progress(str(contest)))
     return BenchResult(model, kernels, machine, curve, contests)
 
 
@@ -45,7 +53,7 @@ def write_bench(result: BenchResult, folder: Path) -> None:
 
 def _with_room(config: EngineConfig, num_requests: int) -> EngineConfig:
     """All requests of the largest batch begin in one step and run at once, each with blocks of its own."""
-    num_blocks = num_requests * (-(-(NUM_PROMPT + NUM_STEPS + 5) // config.block_size) + 1)
+    num_blocks = num_requests * -(-(NUM_PROMPT + NUM_OUTPUT) // config.block_size)
     room = {
         "kv_memory": "auto",
         "kv_tokens": num_blocks * config.block_size,

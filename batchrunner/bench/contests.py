@@ -26,36 +26,37 @@ class Way:
 
 
 def run_contests(
-    files: ModelFiles, config: EngineConfig, num_rows: int, on_contest: Callable[[Contest], None]
+    files: ModelFiles,
+    config: EngineConfig,
+    workloads: Workloads,
+    num_rows: int,
+    on_contest: Callable[[Contest], None],
 ) -> list[Contest]:
     """num_rows: of each workload. Each engine is loaded anew."""
-    with Engine(files, **config.model_dump()) as engine:
-        vocabulary, context_len = engine.runner.vocabulary_size, engine.context_len
-    workloads = Workloads(vocabulary, context_len)
     mixed = workloads.mixed(num_rows)
     shared = workloads.annotate(num_rows, num_shared=1600, num_own=16)
     instructions = workloads.annotate(num_rows, num_instructions=16, num_shared=400)
     # Room for a third of the instructions: an order that comes back to one later must compute it again.
-    small_pool = {"kv_memory": "auto", "kv_tokens": max(2048, 16 * 400 // 3), "max_running": SEATS}
+    few = {"prefix_caching": True, "kv_memory": "auto", "kv_tokens": max(2048, 16 * 400 // 3), "max_running": SEATS}
     contests = []
     for workload, rows, ours, other in (
         (
             "lengths that differ",
             mixed,
-            Way("continuous batching", {"max_running": SEATS}),
+            Way("continuous batching", {"max_running": SEATS, "batching": "continuous"}),
             Way("static batching", {"max_running": SEATS, "batching": "static"}),
         ),
         (
             "one long instruction",
             shared,
-            Way("prefix groups"),
-            Way("each request alone", group_rule=NO_GROUPS),
+            Way("prefix groups", {"prefix_caching": True}),
+            Way("each request alone", {"prefix_caching": True}, NO_GROUPS),
         ),
         (
             "16 instructions, little KV memory",
             instructions,
-            Way("policy prefix", {**small_pool, "policy": "prefix"}),
-            Way("policy fcfs", {**small_pool, "policy": "fcfs"}),
+            Way("policy prefix", {**few, "policy": "prefix"}),
+            Way("policy fcfs", {**few, "policy": "fcfs"}),
         ),
     ):
         contests.append(
@@ -66,6 +67,7 @@ def run_contests(
 
 
 def run_entrant(files: ModelFiles, config: EngineConfig, rows: Sequence[WorkRow], way: Way) -> Entrant:
+    """Raises RowError if a row cannot be answered."""
     with Engine(files, **{**config.model_dump(), **way.options}) as engine:
         if way.group_rule is not None:
             assert isinstance(engine.runner, ModelRunner)
@@ -74,10 +76,14 @@ def run_entrant(files: ModelFiles, config: EngineConfig, rows: Sequence[WorkRow]
         engine.generate([first.token_ids[::-1]], first.sampling.model_copy(update={"max_tokens": 2}))  # warm up
         num_steps, num_computed = engine.counters.num_steps, engine.counters.num_computed_tokens
         started = time.perf_counter()
-        engine.generate([row.token_ids for row in rows], [row.sampling for row in rows])
+        completions = engine.generate([row.token_ids for row in rows], [row.sampling for row in rows])
+        seconds = time.perf_counter() - started
+        for completion in completions:
+            if completion.error is not None:
+                raise completion.error  # a row that fails is a fast row
         return Entrant(
             name=way.name,
-            seconds=time.perf_counter() - started,
+            seconds=seconds,
             num_rows=len(rows),
             num_steps=engine.counters.num_steps - num_steps,
             num_computed_tokens=engine.counters.num_computed_tokens - num_computed,

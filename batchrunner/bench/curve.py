@@ -1,4 +1,4 @@
-"""The batch curve: how long a decode step takes for 1 to 256 requests, and how long it would take at least."""
+"""The batch curve: how long a decode step takes for 1 to 256 requests, and how long its matrix products alone."""
 
 import statistics
 import time
@@ -15,20 +15,26 @@ from batchrunner.engine.int8 import Int8Linear
 from batchrunner.engine.linear import PackedLinear, PlainLinear
 from batchrunner.engine.model_runner import ModelRunner
 from batchrunner.engine.output_head import ScreenedHead
+from batchrunner.errors import UsageError
 
 BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 NUM_PROMPT = 32
-NUM_STEPS = 12  # measured for each size; the median counts
+NUM_OUTPUT = 16  # tokens of each request; the median of the steps counts
 
 
-def batch_curve(engine: Engine, batch_sizes: Sequence[int], on_point: Callable[[BatchPoint], None]) -> list[BatchPoint]:
-    """Requests that share nothing, all running at once, decoding. The engine must have room for the largest batch."""
+def batch_curve(
+    engine: Engine, workloads: Workloads, batch_sizes: Sequence[int], on_point: Callable[[BatchPoint], None]
+) -> list[BatchPoint]:
+    """Requests that share nothing, all running at once, decoding.
+
+    The engine must have room for the largest batch, and begin all its requests in one step. Raises RowError if the
+    model fails on a request, UsageError if its context is too short for a step.
+    """
     runner = engine.runner
     assert isinstance(runner, ModelRunner)
-    workloads = Workloads(engine.runner.vocabulary_size, engine.context_len)
     points = []
     for size in batch_sizes:
-        rows = workloads.flat(size, NUM_PROMPT, num_output=NUM_STEPS + 4)
+        rows = workloads.flat(size, NUM_PROMPT, NUM_OUTPUT)
         points.append(BatchPoint(size, _decode_step_seconds(engine, rows), _linear_seconds(runner, size)))
         on_point(points[-1])
     return points
@@ -40,10 +46,15 @@ def _decode_step_seconds(engine: Engine, rows: Sequence[WorkRow]) -> float:
     ]
     for request in requests:
         engine.add(request)
-    while not all(request.num_output_tokens for request in requests):
+    while not all(request.num_output_tokens or request.finish_reason for request in requests):
         engine.step()
-    seconds = [each for each in _step_seconds(engine) if engine.num_running == len(rows)]
-    return statistics.median(seconds[:NUM_STEPS])
+    seconds = list(_step_seconds(engine))
+    for request in requests:
+        if request.error is not None:
+            raise request.error
+    if not seconds:
+        raise UsageError(f"bench: the model's context of {engine.context_len:,} tokens is too short to measure steps")
+    return statistics.median(seconds)
 
 
 def _step_seconds(engine: Engine) -> Iterator[float]:
@@ -55,7 +66,10 @@ def _step_seconds(engine: Engine) -> Iterator[float]:
 
 @torch.inference_mode()
 def _linear_seconds(runner: ModelRunner, num_tokens: int) -> float:
-    """One pass through all linear layers of the model, and nothing else: a step of num_tokens takes this at least."""
+    """One pass through all linear layers of the model, and nothing else; the output layer in the model's own numbers.
+
+    A step may do with less where greedy tokens are found in bfloat16 (output_head.py).
+    """
     layers = _linear_layers(runner)
     inputs = {width: torch.randn(num_tokens, width).to(runner.device, runner.dtype) for width, _ in layers}
 

@@ -19,7 +19,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class BatchPoint:
-    """A decode step of so many requests. limit_seconds: what the model's linear layers take of it, alone."""
+    """A decode step of so many requests. limit_seconds: what the model's linear layers take alone."""
 
     num_requests: int
     step_seconds: float

@@ -17,7 +17,7 @@ def tables(result: BenchResult) -> list[Table]:
             f"{point.limit_per_second:,.0f}",
             f"{point.share_of_limit:.0%}",
         )
-    curve.caption = "The limit: the model's linear layers alone, in the same process."
+    curve.caption = "The limit: the model's linear layers alone, all logits computed."
     contests = Table()
     contests.add_column("workload")
     contests.add_column("")

@@ -9,9 +9,9 @@ from pydantic import ValidationError
 
 from batchrunner.engine.batching import ContinuousBatching, StaticBatching
 from batchrunner.engine.block_pool import BlockPool
-from batchrunner.engine.int8 import activation_levels
+from batchrunner.engine.fingerprint import model_fingerprint
 from batchrunner.engine.memory import num_kv_blocks
-from batchrunner.engine.model_runner import ModelRunner, choose_device
+from batchrunner.engine.model_runner import ModelRunner, device_for
 from batchrunner.engine.models import ModelFiles, find_model
 from batchrunner.engine.prefix_cache import PrefixCache
 from batchrunner.engine.quarantine import Quarantine
@@ -51,10 +51,8 @@ class Engine:
     def __init__(self, model: str | Path | ModelFiles, **options: Any) -> None:
         self.config = _engine_config(options)
         self.files = model if isinstance(model, ModelFiles) else find_model(str(model))
-        device = choose_device(self.config.device)
+        device = device_for(self.config)
         self.tokenizer = Tokenizer(self.files.folder) if self.files.has_tokenizer else None
-        if self.config.quantization and device.type != "cpu":
-            raise UsageError("engine.quantization: int8 is for the CPU; set device: cpu, or leave it out")
         runner = ModelRunner(self.files, device, self.config.dtype, self.config.quantization)
         self.context_len = runner.context_len
         self.eos_token_ids = runner.eos_token_ids
@@ -214,15 +212,6 @@ class Engine:
         if token_ids and token_ids[-1] in request.sampling.stop_token_ids:
             token_ids = token_ids[:-1]
         return cut_at_stop(self.tokenizer.decode(token_ids), request.sampling.stop)
-
-
-def model_fingerprint(files: ModelFiles, config: EngineConfig) -> str:
-    """A digest of what decides the answers: the model's files and the number format they are computed in."""
-    dtype = config.dtype
-    if dtype == "auto" and choose_device(config.device).type == "cpu":
-        dtype = "float32"
-    quantization = f"-int8-{activation_levels()}" if config.quantization else ""
-    return f"{files.fingerprint}-{dtype}{quantization}"
 
 
 def build_scheduler(config: EngineConfig, num_blocks: int, device: str) -> Scheduler:

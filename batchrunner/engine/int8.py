@@ -5,6 +5,7 @@ from functools import cache
 import torch
 from torch import Tensor, nn
 
+from batchrunner.errors import DeviceError
 from batchrunner.kernels.int8_rows import Int8Rows
 
 WEIGHT_LEVELS = 127
@@ -24,7 +25,7 @@ class Int8Linear(nn.Module):
 
     def __init__(self, weight: Tensor, bias: Tensor | None, input_maxima: Tensor, rows: Int8Rows) -> None:
         super().__init__()
-        self.in_features = weight.shape[1]
+        self.out_features, self.in_features = weight.shape
         self._rows = rows
         self._levels = activation_levels()
         self._bias = bias
@@ -39,23 +40,33 @@ class Int8Linear(nn.Module):
         self._zeros = torch.zeros(weight.shape[0], dtype=torch.int64)
 
     def forward(self, x: Tensor) -> Tensor:
-        rows = self._rows.quantize(x.reshape(-1, x.shape[-1]), self._factors, self._levels)
+        if not x.numel():  # a step that samples nothing asks for no logits
+            return x.new_empty(*x.shape[:-1], self.out_features)
+        rows = self._rows.quantize(x.reshape(-1, self.in_features).contiguous(), self._factors, self._levels)
         out = _product(rows.values, self._levels + 1, self._weight, self._scales, self._zeros)
         self._rows.scale(out, rows.scales, self._bias)
-        return out.view(*x.shape[:-1], -1)
+        return out.view(*x.shape[:-1], self.out_features)
 
 
 @cache
 def activation_levels() -> int:
     """How many steps an activation has on each side of zero: 127, or 63 where the chip's sums of bytes overflow.
 
-    Without VNNI two products of bytes are added in 16 bits. That is tried, not asked: x [1, 64] of the largest values.
+    Without VNNI two products of bytes are added in 16 bits. That is tried, not asked: with the largest values, in the
+    shapes of a step of one token and of many.
+
+    Raises DeviceError if torch has no oneDNN.
     """
+    if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
+        raise DeviceError("engine.quantization: int8 needs a torch with oneDNN, which this one is not; leave it out")
     size, most = 64, 127
     weight = _packed(torch.full((16, size), WEIGHT_LEVELS, dtype=torch.int8))
-    x = torch.full((1, size), 2 * most + 1, dtype=torch.uint8)
-    out = _product(x, most + 1, weight, torch.ones(16), torch.zeros(16, dtype=torch.int64))
-    return most if bool((out == size * most * WEIGHT_LEVELS).all()) else most // 2
+    for num_rows in (1, _PACK_BATCH_SIZE):
+        x = torch.full((num_rows, size), 2 * most + 1, dtype=torch.uint8)
+        out = _product(x, most + 1, weight, torch.ones(16), torch.zeros(16, dtype=torch.int64))
+        if not bool((out == size * most * WEIGHT_LEVELS).all()):
+            return most // 2
+    return most
 
 
 def _packed(weight: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ MAX_AUTO_HOST_BYTES = 4 * 2**30
 def num_kv_blocks(config: EngineConfig, bytes_per_token: int, device: torch.device) -> int:
     """The size of the pool in blocks, from kv_tokens or from bytes of memory over the KV formula's bytes per token.
 
-    Raises DeviceError if not even one block fits.
+    Raises DeviceError if not even one block fits, or if the memory asked for is not there.
     """
     if config.kv_tokens is not None:
         num_blocks = config.kv_tokens // config.block_size
@@ -26,6 +26,9 @@ def num_kv_blocks(config: EngineConfig, bytes_per_token: int, device: torch.devi
         num_bytes = _auto_bytes(device) if config.kv_memory == "auto" else config.kv_memory
         num_blocks = num_bytes // (bytes_per_token * config.block_size)
         asked = f"engine.kv_memory: {num_bytes:,} bytes"
+    missing = num_blocks * bytes_per_token * config.block_size - _free_host_bytes()
+    if config.has_fixed_pool and device.type == "cpu" and missing > 0:
+        raise DeviceError(f"{asked} needs {missing:,} bytes more than are free; give less, or kv_memory: auto")
     if num_blocks < 1:
         raise DeviceError(f"{asked} holds not one block of {config.block_size} tokens ({bytes_per_token:,} bytes each)")
     return num_blocks

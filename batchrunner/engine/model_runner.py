@@ -24,6 +24,7 @@ from batchrunner.kernels.cpu.build import BuildError
 from batchrunner.kernels.cpu.cpu_kernels import CpuKernels
 from batchrunner.kernels.interface import Kernels
 from batchrunner.kernels.torch_kernels import TorchKernels
+from batchrunner.spec import EngineConfig
 
 # From how many requests and shared tokens on one pass over the prefix beats one a request. The CPU's is measured (see
 # docs/architecture.md), that of a GPU is not.
@@ -37,6 +38,11 @@ def choose_device(name: str) -> torch.device:
     if name == "cuda" and not torch.cuda.is_available():
         raise DeviceError("engine.device: cuda: no CUDA device is available; use device: cpu or auto")
     return torch.device(name)
+
+
+def device_for(config: EngineConfig) -> torch.device:
+    """auto means the CPU where the linear layers are to be in int8. Raises DeviceError."""
+    return choose_device("cpu" if config.quantization and config.device == "auto" else config.device)
 
 
 def choose_kernels(device: torch.device, dtype: torch.dtype, layers: Sequence[LayerShape]) -> Kernels:
@@ -173,6 +179,7 @@ class ModelRunner:
     def close(self) -> None:
         self._kv = None
         self.model = None
+        del self.head
 
     @torch.inference_mode()
     def _probe(self) -> list[LayerShape]:

@@ -1,5 +1,6 @@
 """Put 8-bit layers in the place of a loaded model's linear ones, fitted to what flows through them."""
 
+import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from transformers.pytorch_utils import Conv1D
 
 from batchrunner.engine.attention import LayerShape
 from batchrunner.engine.dry_run import DryRun, DryWork
-from batchrunner.engine.int8 import Int8Linear, activation_levels
+from batchrunner.engine.int8 import SMOOTHING, Int8Linear, activation_levels
 from batchrunner.engine.linear import PlainLinear
 from batchrunner.engine.models import ModelFiles
 from batchrunner.engine.tokenizer import Tokenizer
@@ -26,12 +27,15 @@ _MAX_TOKENS = 512
 
 @torch.inference_mode()
 def quantize(model: Any, files: ModelFiles, context_len: int, layers: Sequence[LayerShape], kernels: Kernels) -> str:
-    """Quantise every linear layer in place; returns what was done, for the report."""
-    token_ids = _calibration_token_ids(model, files)[:context_len]
+    """Quantise the linear layers that the text reaches, in place; returns what was done, for the report."""
+    vocabulary = model.get_input_embeddings().num_embeddings
+    token_ids = _calibration_token_ids(vocabulary, files)[:context_len]
     maxima: dict[nn.Module, Tensor] = {}
 
     def enter(module: nn.Module, args: tuple[Tensor, ...]) -> None:
-        maxima[module] = args[0].abs().flatten(0, -2).amax(dim=0)
+        if args[0].numel():
+            found = args[0].abs().flatten(0, -2).amax(dim=0)
+            maxima[module] = torch.maximum(found, maxima.get(module, found))
 
     linears = [module for module in model.modules() if type(module) in (nn.Linear, Conv1D, PlainLinear)]
     hooks = [module.register_forward_pre_hook(enter) for module in linears]
@@ -41,7 +45,14 @@ def quantize(model: Any, files: ModelFiles, context_len: int, layers: Sequence[L
         for hook in hooks:
             hook.remove()
     num_replaced = _replace(model, maxima, _int8_rows())
-    return f"{num_replaced} linear layers in int8 (activations of {(2 * activation_levels() + 1).bit_length()} bits)"
+    num_bits = (2 * activation_levels() + 1).bit_length()
+    return f"{num_replaced} of {len(linears)} linear layers in int8 (activations of {num_bits} bits)"
+
+
+def recipe() -> str:
+    """A digest of all that decides the weights, beside the model. Raises DeviceError."""
+    parts = (_TEXT.read_text(encoding="utf-8"), _MAX_TOKENS, SMOOTHING, activation_levels())
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
 
 def _replace(parent: Any, maxima: dict[nn.Module, Tensor], rows: Int8Rows) -> int:
@@ -56,13 +67,12 @@ def _replace(parent: Any, maxima: dict[nn.Module, Tensor], rows: Int8Rows) -> in
     return num_replaced
 
 
-def _calibration_token_ids(model: Any, files: ModelFiles) -> list[int]:
+def _calibration_token_ids(vocabulary: int, files: ModelFiles) -> list[int]:
     if files.has_tokenizer:
-        return Tokenizer(files.folder).encode_prompt(_TEXT.read_text(encoding="utf-8"))[:_MAX_TOKENS]
+        found = Tokenizer(files.folder).encode_prompt(_TEXT.read_text(encoding="utf-8"))
+        return [token_id for token_id in found if token_id < vocabulary][:_MAX_TOKENS]
     generator = torch.Generator().manual_seed(0)
-    size = (_MAX_TOKENS,)
-    vocabulary = model.get_input_embeddings().num_embeddings
-    token_ids: list[int] = torch.randint(vocabulary, size, generator=generator).tolist()
+    token_ids: list[int] = torch.randint(vocabulary, (_MAX_TOKENS,), generator=generator).tolist()
     return token_ids
 
 

@@ -7,7 +7,8 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
-from batchrunner.engine.engine import Engine, model_fingerprint
+from batchrunner.engine.engine import Engine
+from batchrunner.engine.fingerprint import model_fingerprint
 from batchrunner.engine.models import find_model
 from batchrunner.engine.request import Request
 from batchrunner.engine.tokenizer import Tokenizer

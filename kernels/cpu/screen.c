@@ -8,8 +8,8 @@
    bounds: two or three of a vocabulary. Only these are multiplied in float32. */
 #include "vector.h"
 
-/* Of the approximation: half a unit in the last of 8 places, and as much again for what is summed up in float32. */
-#define ROUNDING 0x1p-8f
+/* Half a unit in the last of the 8 places that bfloat16 has, relative to the rounded product. */
+#define ROUNDING (0x1p-8f * 1.01f)
 
 typedef struct {
     const uint16_t *approximate; /* [num_rows, num_tokens] bfloat16 */

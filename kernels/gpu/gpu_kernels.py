@@ -128,9 +128,9 @@ class TritonKernels:
 
     def sample(self, logits: Tensor, work: SamplingWork) -> Tensor:
         parameters = (work.temperatures, work.top_ks, work.top_ps, work.min_ps, work.keys, work.positions)
-        # In one copy, which the host doesn't wait for: the forward pass whose logits these are may still run.
+        # In one copy.
         words = torch.from_numpy(np.concatenate([each.view(np.int64).ravel() for each in parameters]))
-        words = words.to(self._device, non_blocking=True)
+        words = words.to(self._device)
         temperatures, top_ks, top_ps, min_ps, keys, positions = torch.split(words, [each.size for each in parameters])
         return sample(
             _dense(logits),

@@ -35,7 +35,8 @@ bench jobs.yaml` measures the first two tables for another model on another mach
 ## Batch curve
 
 A decode step of requests that share nothing, 32 prompt tokens each. The limit is what the model's linear layers take
-alone, in float32, prepacked, in the same process.
+alone, in float32, prepacked, with all logits, in the same process. A step does with less for the last of them where
+greedy tokens are found in bfloat16 (see [Architecture](architecture.md)).
 
 | requests in a step | step, ms | tokens/s | limit, tokens/s | share of the limit |
 |---:|---:|---:|---:|---:|

@@ -1,0 +1,15 @@
+"""What decides a model's answers, beside the question."""
+
+from batchrunner.engine.model_runner import device_for
+from batchrunner.engine.models import ModelFiles
+from batchrunner.engine.quantize import recipe
+from batchrunner.spec import EngineConfig
+
+
+def model_fingerprint(files: ModelFiles, config: EngineConfig) -> str:
+    """A digest of the model's files and of the numbers they are computed in. Raises DeviceError."""
+    dtype = config.dtype
+    if dtype == "auto" and device_for(config).type == "cpu":
+        dtype = "float32"
+    quantization = f"-int8-{recipe()}" if config.quantization else ""
+    return f"{files.fingerprint}-{dtype}{quantization}"
