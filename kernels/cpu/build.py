@@ -68,7 +68,8 @@ def _version(compiler: str) -> str:
 
 
 def _digest(compiler: str, macros: list[str]) -> str:
-    digest = hashlib.sha256(repr((_version(compiler), _FLAGS, macros, platform.machine(), _cpu_flags())).encode())
+    parts = (compiler, _version(compiler), _FLAGS, macros, platform.machine(), _cpu_flags())
+    digest = hashlib.sha256(repr(parts).encode())
     for source in sorted(_SOURCES.glob("*.[ch]")):
         digest.update(source.read_bytes())
     return digest.hexdigest()[:24]
