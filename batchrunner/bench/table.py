@@ -2,38 +2,20 @@
 
 from rich.table import Table
 
-from batchrunner.bench.results import BenchResult
+from batchrunner.bench.results import CONTEST_HEADINGS, CURVE_HEADINGS, BenchResult
 
 
 def tables(result: BenchResult) -> list[Table]:
     curve = Table(title=f"{result.model}\n{result.kernels}\n{result.machine}", title_justify="left")
-    for heading in ("requests in a step", "step, ms", "tokens/s", "limit, tokens/s", "share of the limit"):
+    for heading in CURVE_HEADINGS:
         curve.add_column(heading, justify="right")
     for point in result.curve:
-        curve.add_row(
-            f"{point.num_requests:,}",
-            f"{1000 * point.step_seconds:,.1f}",
-            f"{point.tokens_per_second:,.0f}",
-            f"{point.limit_per_second:,.0f}",
-            f"{point.share_of_limit:.0%}",
-        )
+        curve.add_row(*point.cells())
     curve.caption = "The limit: the model's linear layers alone, all logits computed."
     contests = Table()
-    contests.add_column("workload")
-    contests.add_column("")
-    for heading in ("rows/s", "steps", "tokens computed", "ratio"):
-        contests.add_column(heading, justify="right")
+    for index, heading in enumerate(CONTEST_HEADINGS):
+        contests.add_column(heading, justify="left" if index < 2 else "right")
     for contest in result.contests:
-        for entrant, workload, ratio in (
-            (contest.ours, contest.workload, f"{contest.ratio:.2f}x"),
-            (contest.other, "", ""),
-        ):
-            contests.add_row(
-                workload,
-                entrant.name,
-                f"{entrant.rows_per_second:,.2f}",
-                f"{entrant.num_steps:,}",
-                f"{entrant.num_computed_tokens:,}",
-                ratio,
-            )
+        for line in contest.cells():
+            contests.add_row(*line)
     return [curve, contests]

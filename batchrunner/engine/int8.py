@@ -5,6 +5,7 @@ from functools import cache
 import torch
 from torch import Tensor, nn
 
+from batchrunner.engine.linear import PACK_BATCH_SIZE
 from batchrunner.errors import DeviceError
 from batchrunner.kernels.int8_rows import Int8Rows
 
@@ -12,7 +13,6 @@ WEIGHT_LEVELS = 127
 # Share of an input channel's range that is moved into the weights, 0 to 1. Perplexity of SmolLM2-135M above float32:
 # 2.6 % with nothing moved, 1.0 % with 0.5, 0.8 % with 0.65, 3.0 % with 0.8.
 SMOOTHING = 0.5
-_PACK_BATCH_SIZE = 256
 
 
 class Int8Linear(nn.Module):
@@ -61,7 +61,7 @@ def activation_levels() -> int:
         raise DeviceError("engine.quantization: int8 needs a torch with oneDNN, which this one is not; leave it out")
     size, most = 64, 127
     weight = _packed(torch.full((16, size), WEIGHT_LEVELS, dtype=torch.int8))
-    for num_rows in (1, _PACK_BATCH_SIZE):
+    for num_rows in (1, PACK_BATCH_SIZE):
         x = torch.full((num_rows, size), 2 * most + 1, dtype=torch.uint8)
         out = _product(x, most + 1, weight, torch.ones(16), torch.zeros(16, dtype=torch.int64))
         if not bool((out == size * most * WEIGHT_LEVELS).all()):
@@ -70,7 +70,7 @@ def activation_levels() -> int:
 
 
 def _packed(weight: Tensor) -> Tensor:
-    packed: Tensor = torch.ops.onednn.qlinear_prepack(weight, [_PACK_BATCH_SIZE, weight.shape[1]])
+    packed: Tensor = torch.ops.onednn.qlinear_prepack(weight, [PACK_BATCH_SIZE, weight.shape[1]])
     return packed
 
 

@@ -26,7 +26,7 @@ class PlainLinear(nn.Module):
 
 
 class PackedLinear(nn.Module):
-    """x · weightᵀ + bias by oneDNN, with the weight laid out once for its kernels. float32 on the CPU."""
+    """x · weightᵀ + bias by oneDNN, with the weight laid out once for its kernels. float32 or bfloat16, on the CPU."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__()

@@ -45,18 +45,25 @@ class ScreenedHead:
     """
 
     def __init__(self, weight: Tensor) -> None:
-        self._screen = Screen(weight)
+        rounded = weight.bfloat16()
+        self._screen = Screen(weight, rounded)
+        self._rounded_linear = PackedLinear(rounded, None)
         self.linear = PackedLinear(weight, None)  # for those that need all logits
 
     def sample(self, output: Tensor, requests: Sequence[Request]) -> list[int]:
         if not requests:
             return []
-        token_ids: list[int] = self._screen.largest(output).tolist()
+        token_ids: list[int] = self.most_probable(output).tolist()
         drawn = [row for row, request in enumerate(requests) if not request.sampling.is_greedy]
         if drawn:
             for row, logits in zip(drawn, self.logits(output[drawn]), strict=True):
                 token_ids[row] = draw(logits, requests[row])
         return token_ids
+
+    def most_probable(self, output: Tensor) -> Tensor:
+        """The token [S] with the largest logit in each row."""
+        rounded = output.bfloat16()
+        return self._screen.largest(output, rounded, self._rounded_linear(rounded))
 
     def logits(self, output: Tensor) -> Tensor:
         logits: Tensor = self.linear(output)

@@ -20,23 +20,22 @@ class _Screen(ctypes.Structure):
 
 
 class Screen:
-    """weight [vocabulary, depth] float32 is kept as it is; a copy in bfloat16 is packed. Raises BuildError."""
+    """weight [vocabulary, depth] float32, and the same rounded to bfloat16. Raises BuildError."""
 
-    def __init__(self, weight: Tensor) -> None:
+    def __init__(self, weight: Tensor, rounded: Tensor) -> None:
         self._library = load_library("screen", {})
         self._weight = weight.contiguous()
-        rounded = weight.bfloat16()
-        self._packed = torch.ops.mkldnn._reorder_linear_weight(rounded, 256)
         self._weight_norms = rounded.float().norm(dim=1)
         # Sums of n products in float32 lose at most n · 2⁻²⁴ of |x|·|w|, in any order; here are two sums.
         lost = weight.shape[1] * 2.0**-23 * torch.maximum(weight.norm(dim=1), self._weight_norms)
         self._weight_errors = (weight - rounded.float()).norm(dim=1) + lost
 
-    def largest(self, x: Tensor) -> Tensor:
-        """The index [S] int64 of the largest product of each row of x [S, depth] float32 with the weight's rows."""
+    def largest(self, x: Tensor, rounded: Tensor, approximate: Tensor) -> Tensor:
+        """The index [S] int64 of the largest product of each row of x [S, depth] float32 with the weight's rows.
+
+        rounded: x in bfloat16. approximate [S, vocabulary] bfloat16: the products of what is rounded.
+        """
         x = x.contiguous()
-        rounded = x.bfloat16()
-        approximate = torch.ops.mkldnn._linear_pointwise(rounded, self._packed, None, "none", [], "")
         x_norms, x_errors = x.norm(dim=1), (x - rounded.float()).norm(dim=1)
         token_ids = torch.empty(x.shape[0], dtype=torch.int64)
         work = _Screen(

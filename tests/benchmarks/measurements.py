@@ -1,6 +1,5 @@
 """What docs/benchmarks.md says beside the tables of `batchrun bench`: one section each, as Markdown."""
 
-import statistics
 import time
 from collections.abc import Sequence
 
@@ -9,6 +8,7 @@ from perplexity import predict
 from transformers import AutoModelForCausalLM
 
 from batchrunner.bench.contests import Way, run_entrant
+from batchrunner.bench.curve import decode_step_seconds
 from batchrunner.bench.results import Entrant
 from batchrunner.bench.workloads import Workloads, WorkRow
 from batchrunner.engine.engine import Engine
@@ -53,17 +53,8 @@ def shared_prefix_steps(model: str) -> str:
 
 def _decode_step_seconds(model: str, num_shared: int) -> float:
     rows = workloads().annotate(128, num_shared=num_shared, num_own=8, num_output=40)
-    with Engine(model, kv_tokens=20_000) as engine:
-        for index, row in enumerate(rows):
-            engine.add(engine.request(f"{index:032x}", row.token_ids, row.sampling))
-        seconds = []
-        while engine.has_unfinished:
-            is_decode = engine.num_waiting == 0 and all(r.num_output_tokens for r in engine.scheduler.running)
-            started = time.perf_counter()
-            engine.step()
-            if is_decode and engine.num_running == len(rows):
-                seconds.append(time.perf_counter() - started)
-    return statistics.median(seconds)
+    with Engine(model, kv_tokens=20_000, max_batch_tokens=4096) as engine:
+        return decode_step_seconds(engine, rows)
 
 
 def int8_against_float32(model: str) -> str:

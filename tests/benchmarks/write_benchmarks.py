@@ -4,6 +4,7 @@ python tests/benchmarks/write_benchmarks.py
 """
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -19,7 +20,7 @@ from measurements import (  # noqa: E402
 
 from batchrunner.bench.bench import run_bench  # noqa: E402
 from batchrunner.bench.picture import draw  # noqa: E402
-from batchrunner.bench.results import BenchResult  # noqa: E402
+from batchrunner.bench.results import CONTEST_HEADINGS, CURVE_HEADINGS, BenchResult  # noqa: E402
 from batchrunner.spec import EngineConfig  # noqa: E402
 
 PAGE = """\
@@ -38,13 +39,13 @@ A decode step of requests that share nothing, 32 prompt tokens each. The limit i
 alone, in float32, prepacked, with all logits, in the same process. A step does with less for the last of them where
 greedy tokens are found in bfloat16 (see [Architecture](architecture.md)).
 
-| requests in a step | step, ms | tokens/s | limit, tokens/s | share of the limit |
+{curve_headings}
 |---:|---:|---:|---:|---:|
 {curve}
 
 ## What the engine's choices bring
 
-| workload | | rows/s | steps | tokens computed | ratio |
+{contest_headings}
 |---|---|---:|---:|---:|---:|
 {contests}
 
@@ -58,22 +59,18 @@ greedy tokens are found in bfloat16 (see [Architecture](architecture.md)).
 """
 
 
+def markdown_line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
 def page(result: BenchResult) -> str:
-    curve = [
-        f"| {p.num_requests} | {1000 * p.step_seconds:,.1f} | {p.tokens_per_second:,.0f} | {p.limit_per_second:,.0f} "
-        f"| {p.share_of_limit:.0%} |"
-        for p in result.curve
-    ]
-    contests = [
-        f"| {workload} | {e.name} | {e.rows_per_second:.2f} | {e.num_steps:,} | {e.num_computed_tokens:,} | {ratio} |"
-        for c in result.contests
-        for workload, e, ratio in ((c.workload, c.ours, f"{c.ratio:.2f}x"), ("", c.other, ""))
-    ]
     return PAGE.format(
         machine=result.machine,
         kernels=result.kernels,
-        curve="\n".join(curve),
-        contests="\n".join(contests),
+        curve_headings=markdown_line(CURVE_HEADINGS),
+        contest_headings=markdown_line(CONTEST_HEADINGS),
+        curve="\n".join(markdown_line(point.cells()) for point in result.curve),
+        contests="\n".join(markdown_line(line) for contest in result.contests for line in contest.cells()),
         prefix_caching=prefix_caching(SMOLLM2),
         shared_prefix=shared_prefix_steps(SMOLLM2),
         int8=int8_against_float32(SMOLLM2),
@@ -82,7 +79,7 @@ def page(result: BenchResult) -> str:
 
 
 def main() -> None:
-    result = run_bench(SMOLLM2, EngineConfig(), on_progress=print)
+    result = run_bench(SMOLLM2, EngineConfig(), num_rows=64, max_batch=256, on_progress=print)
     text = page(result)
     draw(result, ROOT / "docs" / "benchmarks.png")
     (ROOT / "docs" / "benchmarks.md").write_text(text, encoding="utf-8")
