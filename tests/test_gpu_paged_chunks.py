@@ -4,7 +4,7 @@ import pytest
 import torch
 from gpu_attention import TOLERANCE, Heads, PagedCase, attend_directly
 
-from batchrunner.kernels.gpu.paged_chunks import paged_chunks, paged_chunks_reference, specializations
+from batchrunner.kernels.gpu.paged_chunks import Chunks, paged_chunks, paged_chunks_reference, specializations
 
 ALL_OPTIONS = ("window", "softcap", "sinks", "head_scales")
 
@@ -19,9 +19,10 @@ def attend_both(case, num_new, options):
     out, expected = case.empty_out(len(query)), case.empty_out(len(query))
     starts = torch.tensor(segment_starts(num_new), dtype=torch.int32)
     begins = torch.tensor([0, *accumulate(num_new)], dtype=torch.int32)
-    arguments = (query, case.k_cache, case.v_cache, starts, begins, case.context_lens, case.block_tables, options)
-    paged_chunks(*arguments, out, sum(num_new))
-    paged_chunks_reference(*arguments, expected, sum(num_new))
+    chunks = Chunks(starts, begins, case.context_lens, case.block_tables, sum(num_new))
+    arguments = (query, case.k_cache, case.v_cache, chunks, options)
+    paged_chunks(*arguments, out)
+    paged_chunks_reference(*arguments, expected)
     return query, out, expected
 
 

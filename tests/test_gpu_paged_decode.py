@@ -2,7 +2,13 @@ import pytest
 import torch
 from gpu_attention import TOLERANCE, Heads, PagedCase, attend_directly
 
-from batchrunner.kernels.gpu.paged_decode import SPLIT_SIZE, paged_decode, paged_decode_reference, specializations
+from batchrunner.kernels.gpu.paged_decode import (
+    SPLIT_SIZE,
+    Decodes,
+    paged_decode,
+    paged_decode_reference,
+    specializations,
+)
 
 ALL_OPTIONS = ("window", "softcap", "sinks", "head_scales")
 
@@ -15,7 +21,8 @@ def decode_both(case, options):
     rows = torch.arange(num_requests, dtype=torch.int32) * 2 + 1
     kv_begins = torch.zeros(num_requests, dtype=torch.int32)
     out, expected = case.empty_out(num_rows), case.empty_out(num_rows)
-    arguments = (query, case.k_cache, case.v_cache, rows, case.block_tables, kv_begins, case.context_lens, options)
+    decodes = Decodes(rows, case.block_tables, kv_begins, case.context_lens)
+    arguments = (query, case.k_cache, case.v_cache, decodes, options)
     paged_decode(*arguments, None, out)
     paged_decode_reference(*arguments, None, expected)
     return query, out, expected
@@ -65,7 +72,8 @@ def test_result_does_not_depend_on_neighbours():
     first = slice(0, 1)
     tables, lengths = case.block_tables[first, :4].contiguous(), case.context_lens[first]
     rows, kv_begins = torch.ones(1, dtype=torch.int32), torch.zeros(1, dtype=torch.int32)
-    paged_decode(query, case.k_cache, case.v_cache, rows, tables, kv_begins, lengths, case.options(), None, alone)
+    decodes = Decodes(rows, tables, kv_begins, lengths)
+    paged_decode(query, case.k_cache, case.v_cache, decodes, case.options(), None, alone)
     assert torch.equal(alone[1], together[1])
     assert (alone[[0, 2, 3, 4]] == 7).all()
 

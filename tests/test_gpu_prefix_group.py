@@ -11,7 +11,7 @@ from batchrunner.kernels.gpu.merge_states import (
     merge_states,
     merge_states_reference,
 )
-from batchrunner.kernels.gpu.paged_decode import paged_decode
+from batchrunner.kernels.gpu.paged_decode import Decodes, paged_decode
 from batchrunner.kernels.gpu.prefix_group import (
     PrefixGroups,
     attend_prefix_groups,
@@ -117,13 +117,14 @@ def test_groups_then_decode_is_decode(names, dtype):
     rows = torch.arange(len(query), dtype=torch.int32)
     own_tables = torch.zeros_like(case.block_tables)
     for row, begin in enumerate(own_begins):
-        own = case.block_tables[row, begin:]
-        own_tables[row, : len(own)] = own
+        table = case.block_tables[row, begin:]
+        own_tables[row, : len(table)] = table
     grouped, plain = case.empty_out(len(query)), case.empty_out(len(query))
-    caches = (query, case.k_cache, case.v_cache, rows)
-    own_positions = ints(own_begins) * case.block_size
-    paged_decode(*caches, own_tables, own_positions, case.context_lens, options, prefix, grouped)
-    paged_decode(*caches, case.block_tables, torch.zeros_like(rows), case.context_lens, options, None, plain)
+    caches = (query, case.k_cache, case.v_cache)
+    own = Decodes(rows, own_tables, ints(own_begins) * case.block_size, case.context_lens)
+    whole = Decodes(rows, case.block_tables, torch.zeros_like(rows), case.context_lens)
+    paged_decode(*caches, own, options, prefix, grouped)
+    paged_decode(*caches, whole, options, None, plain)
     torch.testing.assert_close(grouped, plain, atol=TOLERANCE[dtype], rtol=0)
 
 

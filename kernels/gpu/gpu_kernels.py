@@ -11,35 +11,14 @@ from torch import Tensor
 from batchrunner.kernels.attention_work import AttentionOptions, AttentionWork, PrefixGroup, Segment
 from batchrunner.kernels.gpu.block_copy import copy_blocks
 from batchrunner.kernels.gpu.merge_states import SPLIT_SIZE
-from batchrunner.kernels.gpu.paged_chunks import paged_chunks
-from batchrunner.kernels.gpu.paged_decode import paged_decode
+from batchrunner.kernels.gpu.paged_chunks import Chunks, paged_chunks
+from batchrunner.kernels.gpu.paged_decode import Decodes, paged_decode
 from batchrunner.kernels.gpu.prefix_group import PrefixGroups, attend_prefix_groups
 from batchrunner.kernels.gpu.rms_norm import add_rms_norm, rms_norm
 from batchrunner.kernels.gpu.rotary_kv import rotate_and_write_kv, write_kv
 from batchrunner.kernels.gpu.sampling import sample
 from batchrunner.kernels.gpu.swiglu import swiglu
 from batchrunner.kernels.sampling_work import SamplingWork
-
-
-@dataclass(frozen=True, slots=True)
-class Decodes:
-    """Segments of one token, as paged_decode takes them: rows [B], block_tables [B, max_blocks] and so on."""
-
-    rows: Tensor
-    block_tables: Tensor
-    kv_begins: Tensor
-    context_lens: Tensor
-
-
-@dataclass(frozen=True, slots=True)
-class Chunks:
-    """Segments of several tokens, num_tokens in all, as paged_chunks takes them: segment_starts [S] and so on."""
-
-    segment_starts: Tensor
-    token_begins: Tensor
-    context_lens: Tensor
-    block_tables: Tensor
-    num_tokens: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,31 +58,9 @@ class TritonKernels:
         if plan.levels:
             prefix = attend_prefix_groups(query, k_cache, v_cache, plan.levels, plan.positions, options)
         if plan.chunks is not None:
-            paged_chunks(
-                query,
-                k_cache,
-                v_cache,
-                plan.chunks.segment_starts,
-                plan.chunks.token_begins,
-                plan.chunks.context_lens,
-                plan.chunks.block_tables,
-                options,
-                out,
-                plan.chunks.num_tokens,
-            )
+            paged_chunks(query, k_cache, v_cache, plan.chunks, options, out)
         for decodes in plan.decodes:
-            paged_decode(
-                query,
-                k_cache,
-                v_cache,
-                decodes.rows,
-                decodes.block_tables,
-                decodes.kv_begins,
-                decodes.context_lens,
-                options,
-                prefix,
-                out,
-            )
+            paged_decode(query, k_cache, v_cache, decodes, options, prefix, out)
         return out
 
     def write_kv(self, key: Tensor, value: Tensor, k_cache: Tensor, v_cache: Tensor, slots: Tensor) -> None:

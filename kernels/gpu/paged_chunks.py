@@ -8,6 +8,8 @@ through all tiles of keys that any of them sees. A sink is a key seen first that
 
 # ruff: noqa: N803 (constants in capitals, as Triton has them)
 
+from dataclasses import dataclass
+
 import torch
 import triton
 import triton.language as tl
@@ -28,6 +30,22 @@ from batchrunner.kernels.gpu.softmax import (
     shared_arguments,
 )
 from batchrunner.kernels.gpu.specialization import Specialization, launch_options
+
+
+@dataclass(frozen=True, slots=True)
+class Chunks:
+    """S segments of tokens, int32 on the device.
+
+    Segment s has the rows from segment_starts[s] on, as many as from token_begins[s] to token_begins[s + 1]: the
+    segments' tokens counted one after the other, num_tokens in all. They are the last of the context_lens[s] tokens in
+    the blocks block_tables[s]. token_begins [S + 1], block_tables [S, max_blocks].
+    """
+
+    segment_starts: Tensor
+    token_begins: Tensor
+    context_lens: Tensor
+    block_tables: Tensor
+    num_tokens: int
 
 
 def _launched(head_dim: int, dtype: torch.dtype) -> dict[str, int]:
@@ -133,33 +151,27 @@ def paged_chunks(
     query: Tensor,
     k_cache: Tensor,
     v_cache: Tensor,
-    segment_starts: Tensor,
-    token_begins: Tensor,
-    context_lens: Tensor,
-    block_tables: Tensor,
+    chunks: Chunks,
     options: AttentionOptions,
     out: Tensor,
-    num_tokens: int,
 ) -> None:
-    """Attend S segments of num_tokens tokens; write their rows of out [T, num_heads, value_dim], which is contiguous.
+    """Attend the segments; write their rows of out [T, num_heads, value_dim], which is contiguous.
 
-    query [T, num_heads, head_dim]. Segment s has the rows from segment_starts[s] on, as many as from token_begins[s] to
-    token_begins[s + 1]: the segments' tokens counted one after the other, num_tokens in all. They are the last of the
-    context_lens[s] tokens in the blocks block_tables[s]. All int32; token_begins [S + 1], block_tables [S, max_blocks].
+    query [T, num_heads, head_dim].
     """
     assert out.is_contiguous()
-    num_segments, num_kv_heads = len(segment_starts), k_cache.shape[1]
+    num_segments, num_kv_heads = len(chunks.segment_starts), k_cache.shape[1]
     launched = _launched(query.shape[2], query.dtype)
-    tiles = num_tiles(num_tokens, num_segments, query.shape[1] // num_kv_heads, launched["ROW_TILE"])
+    tiles = num_tiles(chunks.num_tokens, num_segments, query.shape[1] // num_kv_heads, launched["ROW_TILE"])
     paged_chunks_kernel[(tiles, num_kv_heads)](
         **shared_arguments(query, k_cache, v_cache, options),
-        segment_starts=segment_starts,
-        token_begins=token_begins,
-        context_lens=context_lens,
-        block_tables=block_tables,
+        segment_starts=chunks.segment_starts,
+        token_begins=chunks.token_begins,
+        context_lens=chunks.context_lens,
+        block_tables=chunks.block_tables,
         sinks=options.sinks,
         out=out,
-        table_stride=block_tables.stride(0),
+        table_stride=chunks.block_tables.stride(0),
         num_segments=num_segments,
         **launched,
     )
@@ -169,20 +181,17 @@ def paged_chunks_reference(
     query: Tensor,
     k_cache: Tensor,
     v_cache: Tensor,
-    segment_starts: Tensor,
-    token_begins: Tensor,
-    context_lens: Tensor,
-    block_tables: Tensor,
+    chunks: Chunks,
     options: AttentionOptions,
     out: Tensor,
-    num_tokens: int,
 ) -> None:
     """The same in plain torch, a segment at a time."""
-    spans = zip(segment_starts.tolist(), token_begins.diff().tolist(), context_lens.tolist(), strict=True)
+    num_new_tokens = chunks.token_begins.diff().tolist()
+    spans = zip(chunks.segment_starts.tolist(), num_new_tokens, chunks.context_lens.tolist(), strict=True)
     for segment, (start, num_new, context_len) in enumerate(spans):
         rows = slice(start, start + num_new)
-        key = gather_kv(k_cache, block_tables[segment], context_len)
-        value = gather_kv(v_cache, block_tables[segment], context_len)
+        key = gather_kv(k_cache, chunks.block_tables[segment], context_len)
+        value = gather_kv(v_cache, chunks.block_tables[segment], context_len)
         positions = torch.arange(context_len - num_new, context_len, device=query.device)
         state = attend_reference(query[rows], key, value, positions, 0, options)
         if options.sinks is not None:

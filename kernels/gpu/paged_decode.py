@@ -8,6 +8,8 @@ splits begin at fixed positions, so a request's result doesn't depend on the req
 
 # ruff: noqa: N803 (constants in capitals, as Triton has them)
 
+from dataclasses import dataclass
+
 import torch
 import triton
 import triton.language as tl
@@ -29,6 +31,20 @@ from batchrunner.kernels.gpu.specialization import Specialization, launch_option
 
 GROUP_TILE = 16  # query heads in one tile: the least that tensor cores take
 LAUNCHED = {"GROUP_TILE": GROUP_TILE, "SPLIT_SIZE": SPLIT_SIZE, **launch_options(num_warps=4, num_stages=3)}
+
+
+@dataclass(frozen=True, slots=True)
+class Decodes:
+    """B requests with one token each, int32 on the device.
+
+    rows [B]: where their tokens lie. context_lens [B] count the token itself. Entry j of block_tables [B, max_blocks]
+    holds the positions from kv_begins [B] + j · block_size on.
+    """
+
+    rows: Tensor
+    block_tables: Tensor
+    kv_begins: Tensor
+    context_lens: Tensor
 
 
 @triton.jit(do_not_specialize=["table_stride"])
@@ -113,22 +129,17 @@ def paged_decode(
     query: Tensor,
     k_cache: Tensor,
     v_cache: Tensor,
-    rows: Tensor,
-    block_tables: Tensor,
-    kv_begins: Tensor,
-    context_lens: Tensor,
+    decodes: Decodes,
     options: AttentionOptions,
     prefix: PartialAttention | None,
     out: Tensor,
 ) -> None:
-    """Attend B requests with one token each; write their rows of out [T, num_heads, value_dim], which is contiguous.
+    """Attend the requests; write their rows of out [T, num_heads, value_dim], which is contiguous.
 
-    query [T, num_heads, head_dim]; rows [B] int32: where their tokens lie in it. context_lens [B] int32 count the token
-    itself. Entry j of block_tables [B, max_blocks] int32 holds the positions from kv_begins [B] int32 + j · block_size
-    on; the keys before kv_begin are those of the prefix, the state of all T rows without sinks.
+    query [T, num_heads, head_dim]. prefix: the state of all T rows, without sinks, over the keys before kv_begins.
     """
     assert out.is_contiguous()
-    (num_requests, max_blocks), (num_kv_heads, block_size) = block_tables.shape, k_cache.shape[1:3]
+    (num_requests, max_blocks), (num_kv_heads, block_size) = decodes.block_tables.shape, k_cache.shape[1:3]
     num_heads, value_dim = out.shape[1:]
     max_splits = triton.cdiv(max_blocks * block_size, SPLIT_SIZE)
     split_out = out.new_empty(num_requests, num_heads, max_splits, value_dim, dtype=torch.float32)
@@ -137,36 +148,34 @@ def paged_decode(
     num_tiles = num_kv_heads * triton.cdiv(num_heads // num_kv_heads, GROUP_TILE)
     paged_decode_kernel[(num_requests, num_tiles, max_splits)](
         **arguments,
-        rows=rows,
-        block_tables=block_tables,
-        kv_begins=kv_begins,
-        context_lens=context_lens,
+        rows=decodes.rows,
+        block_tables=decodes.block_tables,
+        kv_begins=decodes.kv_begins,
+        context_lens=decodes.context_lens,
         split_out=split_out,
         split_lse=split_lse,
-        table_stride=block_tables.stride(0),
+        table_stride=decodes.block_tables.stride(0),
         **LAUNCHED,
     )
-    merge_splits(split_out, split_lse, rows, context_lens - kv_begins, prefix, options.sinks, out)
+    num_keys = decodes.context_lens - decodes.kv_begins
+    merge_splits(split_out, split_lse, decodes.rows, num_keys, prefix, options.sinks, out)
 
 
 def paged_decode_reference(
     query: Tensor,
     k_cache: Tensor,
     v_cache: Tensor,
-    rows: Tensor,
-    block_tables: Tensor,
-    kv_begins: Tensor,
-    context_lens: Tensor,
+    decodes: Decodes,
     options: AttentionOptions,
     prefix: PartialAttention | None,
     out: Tensor,
 ) -> None:
     """The same in plain torch, a request at a time."""
-    spans = zip(rows.tolist(), kv_begins.tolist(), context_lens.tolist(), strict=True)
+    spans = zip(decodes.rows.tolist(), decodes.kv_begins.tolist(), decodes.context_lens.tolist(), strict=True)
     for request, (row, kv_begin, context_len) in enumerate(spans):
-        key = gather_kv(k_cache, block_tables[request], context_len - kv_begin)
-        value = gather_kv(v_cache, block_tables[request], context_len - kv_begin)
-        position = context_lens[request : request + 1] - 1
+        key = gather_kv(k_cache, decodes.block_tables[request], context_len - kv_begin)
+        value = gather_kv(v_cache, decodes.block_tables[request], context_len - kv_begin)
+        position = decodes.context_lens[request : request + 1] - 1
         state = attend_reference(query[row : row + 1], key, value, position, kv_begin, options)
         if prefix is not None:
             state = merge_states_reference(PartialAttention(prefix.out[row, None], prefix.lse[row, None]), state)
