@@ -11,6 +11,8 @@ from typing import Any
 import click
 
 from batchrunner import __version__
+from batchrunner.cli_plan import plan
+from batchrunner.cli_simulate import simulate
 from batchrunner.errors import EXIT_CTRL_C, BatchrunError, OutputError, UsageError
 
 EXIT_CODES = """\b
@@ -69,6 +71,7 @@ def submit(job_file: Path, overrides: tuple[str, ...], wait: bool, as_json: bool
             f"{run.seconds:,.1f} s: {run.num_computed_tokens:,} tokens computed, {run.num_cached_tokens:,} of "
             f"{run.num_prompt_tokens:,} prompt tokens from the prefix cache, {run.num_output_tokens:,} generated"
         )
+        click.echo(f"memory: {run.about_memory}")
     return summary.exit_code
 
 
@@ -165,6 +168,10 @@ def init(path: Path, as_json: bool) -> int:
         return 0
     click.echo(f"wrote {' and '.join(written)}; next: batchrun validate {path} && batchrun submit {path}")
     return 0
+
+
+cli.add_command(plan)
+cli.add_command(simulate)
 
 
 def _load(path: Path, overrides: tuple[str, ...]) -> Any:

@@ -9,9 +9,17 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from batchrunner import spec
+from batchrunner.engine_spec import DiskTier, EngineConfig, FeedbackLevels, SmallModel, Tiers
 
 _MAX_SHOWN = 100
-_SECTIONS: dict[str, type[BaseModel]] = {"engine": spec.EngineConfig, "sampling": spec.SamplingSpec}
+_SECTIONS: dict[str, type[BaseModel]] = {
+    "engine": EngineConfig,
+    "tiers": Tiers,
+    "disk": DiskTier,
+    "mlfq": FeedbackLevels,
+    "lengths": SmallModel,
+    "sampling": spec.SamplingSpec,
+}
 _ITEMS: dict[str, type[BaseModel]] = {"jobs": spec.JobSpec, "messages": spec.Message}
 # pydantic's kinds of type errors → what the value should have been, in the words of a job file.
 _EXPECTED = {

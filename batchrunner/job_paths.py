@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from batchrunner import spec
+from batchrunner.engine_spec import EngineConfig, SmallModel
 from batchrunner.errors import JobFileError
 from batchrunner.job_errors import Place, line
 
@@ -31,10 +32,24 @@ class JobPaths:
         """The job file with absolute paths. Raises JobFileError for paths that cannot be, and for shared outputs."""
         jobs = tuple(self._resolve_job(job, index) for index, job in enumerate(job_file.jobs))
         self._check_outputs([job.output for job in jobs])
-        model = job_file.model
+        model, engine = self._model(job_file.model, ("model",)), self._resolve_engine(job_file.engine)
+        return job_file.model_copy(update={"jobs": jobs, "model": model, "engine": engine})
+
+    def _model(self, model: str, place: Place) -> str:
         if model.startswith((".", "~", "/")) or _exists(self._base / model):
-            model = self._absolute(model, ("model",), self._base)
-        return job_file.model_copy(update={"jobs": jobs, "model": model})
+            return self._absolute(model, place, self._base)
+        return model
+
+    def _resolve_engine(self, engine: EngineConfig) -> EngineConfig:
+        update: dict[str, Any] = {}
+        if isinstance(engine.lengths, SmallModel):
+            model = self._model(engine.lengths.model, ("engine", "lengths", "model"))
+            update["lengths"] = engine.lengths.model_copy(update={"model": model})
+        if engine.tiers.disk is not None:
+            path = self._absolute(engine.tiers.disk.path, ("engine", "tiers", "disk", "path"), self._base)
+            disk = engine.tiers.disk.model_copy(update={"path": path})
+            update["tiers"] = engine.tiers.model_copy(update={"disk": disk})
+        return engine.model_copy(update=update)
 
     def _resolve_job(self, job: spec.JobSpec, index: int) -> spec.JobSpec:
         place: Place = ("jobs", index, "input")

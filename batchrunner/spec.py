@@ -4,54 +4,35 @@ Reading YAML and explaining what is wrong with it is job_file.py's work.
 """
 
 import re
-from fractions import Fraction
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
-_MAX_INT = 2**63  # whole numbers stay below it: they are kept in 64 bits
+from batchrunner.engine_spec import EngineConfig
+from batchrunner.spec_types import MAX_INT, Frozen, empty_means_default
 
-
-def parse_bytes(value: Any) -> Any:
-    """Turn "8GiB", "500 MB" or a whole number into bytes; "auto" stays as it is."""
-    if isinstance(value, str) and value != "auto":
-        match = re.fullmatch(r"\s*([0-9]{1,30}(?:\.[0-9]{1,30})?)\s*((?:[KMGT]I?)?)B?\s*", value.upper())
-        if match is None:
-            raise ValueError("not a size; write a number of bytes or, for example, 8GiB")
-        return int(Fraction(match[1]) * _UNITS[match[2]])
-    return value
+MAX_PRIORITY = 1_000_000
 
 
-def _empty_means_default(value: Any) -> Any:
-    """A section whose key is there without a value is like one that is left out."""
-    return {} if value is None else value
-
-
-class _Frozen(BaseModel):
-    # A job file's values may come from ${env:…}: no error shows them. Validators must not put them in messages either.
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
-
-
-class ColumnRef(_Frozen):
+class ColumnRef(Frozen):
     """`{column: NAME}`: the value is taken from this column, row by row."""
 
     column: str
 
 
-class SamplingParams(_Frozen):
+class SamplingParams(Frozen):
     """How the tokens of one request are chosen and when it ends.
 
     temperature 0 is greedy; top_k 0, top_p 1 and min_p 0 are off. Stop strings are cut from the text, stop token ids
     are not shown in it. The random stream depends on (seed, request_id, position) and on nothing else.
     """
 
-    max_tokens: int = Field(256, ge=1, lt=_MAX_INT)
+    max_tokens: int = Field(256, ge=1, lt=MAX_INT)
     temperature: float = Field(0.0, ge=0.0, le=100.0, allow_inf_nan=False)
-    top_k: int = Field(0, ge=0, lt=_MAX_INT)
+    top_k: int = Field(0, ge=0, lt=MAX_INT)
     top_p: float = Field(1.0, gt=0.0, le=1.0)
     min_p: float = Field(0.0, ge=0.0, lt=1.0)
-    seed: int = Field(0, ge=0, lt=_MAX_INT)
+    seed: int = Field(0, ge=0, lt=MAX_INT)
     stop: tuple[str, ...] = ()
     stop_token_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
@@ -73,7 +54,7 @@ class SamplingParams(_Frozen):
         return self.temperature == 0.0
 
 
-class SamplingSpec(_Frozen):
+class SamplingSpec(Frozen):
     """SamplingParams as a job file writes them: any value may name a column instead. Left out means the default."""
 
     max_tokens: int | ColumnRef | None = None
@@ -99,12 +80,12 @@ class SamplingSpec(_Frozen):
         return {name: value.column for name, value in self if isinstance(value, ColumnRef)}
 
 
-class Message(_Frozen):
+class Message(Frozen):
     role: str
     content: str
 
 
-class JobSpec(_Frozen):
+class JobSpec(Frozen):
     """One job: which rows, which prompt, where the answers go."""
 
     name: str
@@ -114,8 +95,9 @@ class JobSpec(_Frozen):
     messages: tuple[Message, ...] | ColumnRef | None = None
     column: str = "response"
     columns: tuple[str, ...] | None = None
-    sampling: Annotated[SamplingSpec, BeforeValidator(_empty_means_default)] = SamplingSpec()
+    sampling: Annotated[SamplingSpec, BeforeValidator(empty_means_default)] = SamplingSpec()
     on_error: Literal["row", "stop"] = "row"
+    priority: Annotated[int, Field(ge=-MAX_PRIORITY, le=MAX_PRIORITY)] | ColumnRef = 0
 
     @field_validator("name")
     @classmethod
@@ -146,47 +128,9 @@ class JobSpec(_Frozen):
         return (self.input,) if isinstance(self.input, str) else self.input
 
 
-Auto = Literal["auto"]
-PositiveInt = Annotated[int, Field(ge=1, lt=_MAX_INT)]
-
-
-class EngineConfig(_Frozen):
-    """How the engine runs; nothing in it but dtype and quantization changes an answer."""
-
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    quantization: Literal["int8"] | None = None
-    kv_memory: Annotated[Auto | PositiveInt, BeforeValidator(parse_bytes)] = "auto"
-    kv_tokens: PositiveInt | None = None
-    block_size: Annotated[int, Field(ge=1, le=1024)] = 16
-    max_running: Auto | PositiveInt = "auto"
-    max_batch_tokens: Auto | PositiveInt = "auto"
-    batching: Literal["continuous", "static"] = "continuous"
-    policy: Literal["prefix", "fcfs"] = "prefix"
-    prefix_caching: bool = True
-
-    @property
-    def has_fixed_pool(self) -> bool:
-        return self.kv_tokens is not None or self.kv_memory != "auto"
-
-    @model_validator(mode="after")
-    def _one_pool_size(self) -> Self:
-        if self.kv_tokens is not None and self.kv_memory != "auto":
-            raise ValueError("kv_tokens and kv_memory both size the KV pool; give one of them")
-        return self
-
-    @model_validator(mode="after")
-    def _int8_is_for_the_cpu(self) -> Self:
-        if self.quantization and self.device == "cuda":
-            raise ValueError("quantization: int8 is for the CPU, and device is cuda; leave one of them out")
-        if self.quantization and self.dtype not in ("auto", "float32"):
-            raise ValueError(f"quantization: int8 goes with dtype float32, not {self.dtype}; leave one of them out")
-        return self
-
-
-class JobFile(_Frozen):
+class JobFile(Frozen):
     model: str
-    engine: Annotated[EngineConfig, BeforeValidator(_empty_means_default)] = EngineConfig()
+    engine: Annotated[EngineConfig, BeforeValidator(empty_means_default)] = EngineConfig()
     jobs: tuple[JobSpec, ...]
 
     @field_validator("jobs")

@@ -3,9 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from batchrunner.engine.schedule import Schedule
+from batchrunner.engine.schedule import Place, Schedule
 
 VOCABULARY = 50
+
+Block = dict[int, tuple[int, int]]  # offset → (position, token id)
 
 
 def next_token(token_ids: Sequence[int]) -> int:
@@ -25,39 +27,37 @@ def expected_output(prompt: Sequence[int], num_tokens: int) -> list[int]:
 
 @dataclass
 class FakeModelRunner:
-    """Reads and writes slots exactly as a real one: copies first, then all writes, then all reads."""
+    """Reads and writes slots exactly as a real one: moves in their order, then all writes, then all reads."""
 
     num_blocks: int
     block_size: int
-    slots: dict[int, tuple[int, int]] = field(default_factory=dict)  # slot → (position, token id)
+    places: dict[Place, dict[int, Block]] = field(default_factory=lambda: {place: {} for place in Place})
     num_tokens: int = 0
 
     def run(self, schedule: Schedule) -> list[int]:
-        before = dict(self.slots) if schedule.copies else {}
-        for copy in schedule.copies:
-            for offset in range(self.block_size):
-                source = copy.source * self.block_size + offset
-                if source in before:
-                    self.slots[copy.target * self.block_size + offset] = before[source]
-        written: dict[int, tuple[int, int]] = {}
+        for move in schedule.moves:
+            self.places[move.target][move.target_slot] = dict(self.places[move.source].get(move.source_slot, {}))
+        written: dict[tuple[int, int], tuple[int, int]] = {}
         for item in schedule.scheduled:
             for position in range(item.start, item.end):
                 slot = self._slot(item.request.block_table, position)
                 value = (position, item.request.token_ids[position])
                 assert written.setdefault(slot, value) == value, "two requests write to one slot"
-        self.slots.update(written)
+        for (block, offset), value in written.items():
+            self.places[Place.DEVICE].setdefault(block, {})[offset] = value
         self.num_tokens += schedule.num_tokens
         return [
             next_token(self._read(item.request.block_table, item.end)) for item in schedule.scheduled if item.samples
         ]
 
-    def _slot(self, block_table: Sequence[int], position: int) -> int:
-        return block_table[position // self.block_size] * self.block_size + position % self.block_size
+    def _slot(self, block_table: Sequence[int], position: int) -> tuple[int, int]:
+        return block_table[position // self.block_size], position % self.block_size
 
     def _read(self, block_table: Sequence[int], num_tokens: int) -> list[int]:
         token_ids = []
         for position in range(num_tokens):
-            found_position, token_id = self.slots[self._slot(block_table, position)]
+            block, offset = self._slot(block_table, position)
+            found_position, token_id = self.places[Place.DEVICE][block][offset]
             assert found_position == position, "a slot holds a token of another position"
             token_ids.append(token_id)
         return token_ids

@@ -13,10 +13,10 @@ from batchrunner.bench.results import BatchPoint, Contest, Entrant
 from batchrunner.bench.workloads import Workloads
 from batchrunner.engine.models import find_model
 from batchrunner.engine.prefix_groups import NO_GROUPS
+from batchrunner.engine_spec import EngineConfig
 from batchrunner.errors import DeviceError, OutputError, RowError
 from batchrunner.kernels.attention_work import AttentionWork
 from batchrunner.kernels.cpu.cpu_kernels import CpuKernels, CpuPlan
-from batchrunner.spec import EngineConfig
 
 
 def job_file(folder: Path, model: Path) -> Path:

@@ -16,10 +16,10 @@ from batchrunner.engine import quantize
 from batchrunner.engine.fingerprint import model_fingerprint
 from batchrunner.engine.int8 import Int8Linear, activation_levels
 from batchrunner.engine.models import find_model
+from batchrunner.engine_spec import EngineConfig
 from batchrunner.errors import UsageError
 from batchrunner.kernels.cpu.int8_rows import CInt8Rows
 from batchrunner.kernels.int8_rows import TorchInt8Rows
-from batchrunner.spec import EngineConfig
 
 TORCH = TorchInt8Rows()
 

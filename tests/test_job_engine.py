@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from jobs_for_tests import build, document, refusal
 
-from batchrunner.spec import parse_bytes
+from batchrunner.spec_types import parse_bytes
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,10 @@ def test_one_mistake_in_the_engine_gets_one_line(engine: Any, line: str) -> None
     ("engine", "line"),
     [
         ({"device": "tpu"}, "engine.device: 'tpu' input should be 'auto', 'cpu' or 'cuda'"),
-        ({"policy": "sjf"}, "engine.policy: 'sjf' input should be 'prefix' or 'fcfs'"),
+        (
+            {"policy": "lifo"},
+            "engine.policy: 'lifo' input should be 'prefix', 'fcfs', 'sjf', 'priority' or 'mlfq'",
+        ),
         ({"block_size": 2000}, "engine.block_size: 2000 input should be less than or equal to 1024"),
         ({"kv_tokens": 0}, "engine.kv_tokens: 0 input should be greater than or equal to 1"),
         ({"kv_memory": "lots"}, "engine.kv_memory: 'lots' not a size; write a number of bytes or, for example, 8GiB"),

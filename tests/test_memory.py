@@ -35,7 +35,7 @@ with (folder / "in.jsonl").open("w") as file:
         file.write(json.dumps({"id": i, "text": f"{i} ".ljust(row_bytes, "x")}) + "\\n")
 job = JobSpec(name="j", input=str(folder / "in.jsonl"), output=str(folder / "out"), prompt="{{ text }}")
 spool = write_spool(job, Bytes(), "model", folder / "spool.arrow", measure)
-order = run_order(spool.table["prompt"], spool.request_ids, "prefix", pa.array([], pa.binary(16)))
+order = run_order(spool.table, spool.request_ids, "prefix", pa.array([], pa.binary(16)))
 assert len(order) == num_rows
 measure()
 

@@ -1,21 +1,11 @@
-"""The prefix cache alone: keys, order of eviction, partial matches."""
+"""The prefix cache alone: keys, holders, partial matches."""
 
 import pytest
+from cached_blocks import build, enter
+from schedulers import request
 
-from batchrunner.engine.block_pool import BlockPool
-from batchrunner.engine.prefix_cache import MAX_PARTIAL_CANDIDATES, Node, PrefixCache
-
-
-def build(num_blocks: int = 16, block_size: int = 2) -> tuple[BlockPool, PrefixCache]:
-    pool = BlockPool(num_blocks, block_size)
-    return pool, PrefixCache(pool)
-
-
-def enter(pool: BlockPool, cache: PrefixCache, parent: Node, token_ids: list[int]) -> Node:
-    """A node that nobody but the cache holds once release() is called on its block."""
-    node = cache.insert(parent, token_ids, pool.allocate())
-    node.computed = True
-    return node
+from batchrunner.engine.chain import ROOT_KEY, block_keys
+from batchrunner.engine.prefix_cache import MAX_PARTIAL_CANDIDATES
 
 
 def test_a_key_covers_the_whole_prefix() -> None:
@@ -23,49 +13,37 @@ def test_a_key_covers_the_whole_prefix() -> None:
     left = enter(pool, cache, cache.root, [1, 2])
     right = enter(pool, cache, cache.root, [3, 4])
     below = enter(pool, cache, left, [5, 6])
-    assert cache.child(left, [5, 6]) is below
-    assert cache.child(right, [5, 6]) is None
+    assert cache.find(block_keys(request([1, 2, 5, 6]), 2)[-1]) is below
+    assert cache.find(block_keys(request([3, 4, 5, 6]), 2)[-1]) is None
     assert len({left.key, right.key, below.key}) == 3
-
-
-def test_a_parent_never_leaves_before_its_child() -> None:
-    pool, cache = build()
-    parent = enter(pool, cache, cache.root, [1, 2])
-    child = enter(pool, cache, parent, [3, 4])
-    cache.release([parent.block, child.block])
-    cache.hold(child)  # used last, and yet it must leave first
-    cache.release([child.block])
-    cache.evict()
-    assert cache.child(cache.root, [1, 2]) is parent
-    assert not parent.children
-    cache.evict()
-    assert len(cache) == 0
-    assert pool.num_free == 16
-
-
-def test_the_least_recently_used_leaf_leaves_first() -> None:
-    pool, cache = build()
-    nodes = [enter(pool, cache, cache.root, [i, i]) for i in range(3)]
-    for node in nodes:
-        cache.release([node.block])
-    cache.hold(nodes[0])
-    cache.release([nodes[0].block])
-    left = []
-    for _ in nodes:
-        before = set(cache.cached_blocks)
-        cache.evict()
-        left += before - set(cache.cached_blocks)
-    assert left == [nodes[1].block, nodes[2].block, nodes[0].block]
+    assert (left.parent_key, below.parent_key) == (ROOT_KEY, left.key)
+    assert [cache.node_of(node.block) for node in (left, right, below)] == [left, right, below]
 
 
 def test_a_block_in_use_is_not_evictable() -> None:
     pool, cache = build()
     used, unused = enter(pool, cache, cache.root, [1, 1]), enter(pool, cache, cache.root, [2, 2])
     cache.release([unused.block])
-    assert cache.num_evictable == 1
-    cache.evict()
+    cache.release([used.block])
+    assert cache.num_evictable == 2
+    for _ in range(2):
+        cache.hold(used)
+    assert (cache.is_held(used), cache.is_held(unused), cache.num_evictable) == (True, False, 1)
+    assert cache.evict() is unused
     assert cache.cached_blocks == [used.block]
-    assert cache.num_evictable == 0
+    cache.release([used.block])
+    assert cache.num_evictable == 0  # of two holders one is left
+    cache.check_integrity()
+
+
+def test_who_holds_a_block_is_no_use_of_it() -> None:
+    """BlockTables counts those: it knows whether a request has had the block before."""
+    pool, cache = build()
+    node = enter(pool, cache, cache.root, [1, 1])
+    cache.hold(node)
+    cache.release([node.block])
+    cache.hold(node)
+    assert node.num_uses == 0
 
 
 def test_the_longest_partial_match_wins() -> None:
@@ -77,33 +55,42 @@ def test_the_longest_partial_match_wins() -> None:
     assert match is not None
     assert (match.node, match.num_tokens) == (best, 3)
     assert cache.partial_child(cache.root, [2, 2, 2, 2]) is None
+    assert cache.partial_child(best, [1, 2, 3, 4]) is None
 
 
 def test_a_block_not_computed_yet_is_no_partial_match() -> None:
     pool, cache = build(block_size=4)
-    cache.insert(cache.root, [1, 2, 3, 4], pool.allocate())
+    node = enter(pool, cache, cache.root, [1, 2, 3, 4])
+    node.computed = False
     assert cache.partial_child(cache.root, [1, 2, 5]) is None
-    assert cache.child(cache.root, [1, 2, 3, 4]) is not None
+    assert cache.find(node.key) is node
 
 
 def test_partial_candidates_are_bounded() -> None:
     pool, cache = build(num_blocks=100, block_size=2)
     nodes = [enter(pool, cache, cache.root, [1, i]) for i in range(3 * MAX_PARTIAL_CANDIDATES)]
     match = cache.partial_child(cache.root, [1, 99])
-    assert match is not None
-    assert match.node is nodes[-1]
+    assert match is not None and match.node is nodes[-1]
+    assert cache.partial_child(cache.root, [1, 0]) == match  # nodes[0] would be whole, and is no candidate any more
     cache.check_integrity()
 
 
-def test_the_heap_stays_small_when_one_leaf_is_used_again_and_again() -> None:
+def test_a_block_that_left_is_no_partial_match() -> None:
     pool, cache = build()
-    node = enter(pool, cache, cache.root, [1, 1])
+    node = enter(pool, cache, cache.root, [1, 2])
     cache.release([node.block])
-    for _ in range(10_000):
-        cache.hold(node)
-        cache.release([node.block])
-    assert len(cache._leaves) < 100
-    cache.check_integrity()
+    cache.evict()
+    assert cache.partial_child(cache.root, [1, 3]) is None
+
+
+def test_nodes_come_after_their_parents() -> None:
+    pool, cache = build()
+    first = enter(pool, cache, cache.root, [1, 1])
+    branches = [enter(pool, cache, first, [i, i]) for i in range(3)]
+    nodes = [first, *branches, *(enter(pool, cache, branch, [9, 9]) for branch in branches)]
+    found = list(cache.nodes())
+    assert sorted(map(id, found)) == sorted(map(id, nodes))
+    assert all(node.parent is cache.root or found.index(node.parent) < i for i, node in enumerate(found) if node.parent)
 
 
 def test_integrity_sees_a_leaked_block() -> None:
@@ -111,3 +98,12 @@ def test_integrity_sees_a_leaked_block() -> None:
     pool.allocate()
     with pytest.raises(AssertionError, match="reference counts"):
         pool.check_integrity([], cache.cached_blocks)
+
+
+def test_integrity_sees_a_child_that_outlives_its_parent() -> None:
+    pool, cache = build()
+    parent = enter(pool, cache, cache.root, [1, 1])
+    enter(pool, cache, parent, [2, 2])
+    cache.release([parent.block])
+    with pytest.raises(AssertionError, match="outlives"):
+        cache.check_integrity()

@@ -4,15 +4,12 @@ import pytest
 from fakes import FakeModelRunner, expected_output
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from schedulers import build
 
 from batchrunner import SamplingParams
-from batchrunner.engine.batching import ContinuousBatching
-from batchrunner.engine.block_pool import BlockPool
-from batchrunner.engine.prefix_cache import PrefixCache
 from batchrunner.engine.quarantine import Quarantine
 from batchrunner.engine.request import Request
 from batchrunner.engine.schedule import Schedule
-from batchrunner.engine.scheduler import Limits, Scheduler
 
 POISON = 49  # a token on which the runner below fails
 
@@ -31,8 +28,8 @@ class BrokenRunner(FakeModelRunner):
 
 
 def run(prompts: list[list[int]], runner_type: type[FakeModelRunner], num_blocks: int = 60) -> list[Request]:
-    pool = BlockPool(num_blocks, 4)
-    scheduler = Scheduler(pool, PrefixCache(pool), ContinuousBatching(), Limits(6, 30))
+    scheduler, _ = build(num_blocks=num_blocks, block_size=4, max_running=6, max_batch_tokens=30)
+    pool = scheduler.pool
     quarantine, runner = Quarantine(scheduler), runner_type(num_blocks, 4)
     requests = []
     for prompt in prompts:

@@ -3,65 +3,17 @@
 from typing import Any
 
 import pytest
-from fakes import FakeModelRunner, expected_output
+from fakes import expected_output
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from schedulers import build, configurations, request, run_all, step
 
-from batchrunner import SamplingParams
-from batchrunner.engine.batching import ContinuousBatching, StaticBatching
-from batchrunner.engine.block_pool import BlockPool
-from batchrunner.engine.prefix_cache import PrefixCache
+from batchrunner.engine.admission import MAX_PREEMPTIONS
 from batchrunner.engine.request import Request
-from batchrunner.engine.schedule import Schedule
-from batchrunner.engine.scheduler import Limits, Scheduler
+from batchrunner.engine.schedule import Place
+from batchrunner.engine.swap_choice import MeasuredCosts
 from batchrunner.errors import RowError
-
-
-def build(
-    *,
-    num_blocks: int = 64,
-    block_size: int = 4,
-    max_running: int = 8,
-    max_batch_tokens: int = 64,
-    static: bool = False,
-    prefix_caching: bool = True,
-) -> tuple[Scheduler, FakeModelRunner]:
-    pool = BlockPool(num_blocks, block_size)
-    batching = StaticBatching() if static else ContinuousBatching()
-    scheduler = Scheduler(pool, PrefixCache(pool), batching, Limits(max_running, max_batch_tokens, prefix_caching))
-    return scheduler, FakeModelRunner(num_blocks, block_size)
-
-
-def request(prompt: list[int], max_tokens: int = 5, name: str = "r", **options: Any) -> Request:
-    sampling = SamplingParams(max_tokens=max_tokens, ignore_eos=True)
-    return Request(name, list(prompt), len(prompt), sampling, **options)
-
-
-def step(scheduler: Scheduler, runner: FakeModelRunner) -> Schedule:
-    schedule = scheduler.schedule()
-    assert schedule.scheduled, "a step with work to do computes something"
-    assert schedule.num_tokens <= scheduler.limits.max_batch_tokens
-    assert len(scheduler.running) <= scheduler.limits.max_running
-    scheduler.update(schedule, runner.run(schedule))
-    scheduler.check_integrity()
-    return schedule
-
-
-def run_all(scheduler: Scheduler, runner: FakeModelRunner, requests: list[Request]) -> int:
-    """Run to the end; returns the number of steps."""
-    for item in requests:
-        scheduler.add(item)
-    num_steps = 0
-    while scheduler.has_unfinished:
-        step(scheduler, runner)
-        num_steps += 1
-        assert num_steps < 100_000, "the scheduler makes no progress"
-    for item in requests:
-        prompt = item.token_ids[: item.num_prompt_tokens]
-        assert item.output_token_ids == expected_output(prompt, item.sampling.max_tokens)
-    return num_steps
-
 
 tokens = st.integers(3, 6)  # few different ones, so that prompts share beginnings by chance
 prompts = st.lists(tokens, min_size=1, max_size=24)
@@ -75,18 +27,39 @@ class SchedulerMachine(RuleBasedStateMachine):
         pool_tokens=st.integers(40, 160),
         max_running=st.integers(1, 6),
         max_batch_tokens=st.integers(1, 40),
-        static=st.booleans(),
-        prefix_caching=st.booleans(),
+        options=configurations,
+        host_blocks=st.sampled_from([0, 1, 5, 40]),
+        disk_blocks=st.sampled_from([0, 3, 40]),
+        swap_is_cheap=st.booleans(),
     )
-    def start(self, block_size: int, pool_tokens: int, **options: Any) -> None:
-        self.scheduler, self.runner = build(num_blocks=-(-pool_tokens // block_size), block_size=block_size, **options)
+    def start(
+        self, block_size: int, pool_tokens: int, options: dict[str, Any], swap_is_cheap: bool, **sizes: int
+    ) -> None:
+        seconds = dict.fromkeys(Place, 0.01 if swap_is_cheap else 1.0)
+        self.scheduler, self.runner = build(
+            num_blocks=-(-pool_tokens // block_size),
+            block_size=block_size,
+            costs=MeasuredCosts(block_size, seconds, seconds, tokens_per_second=10 * block_size),
+            **options,
+            **sizes,
+        )
         self.added: list[Request] = []
+        self.cancelled: list[Request] = []
 
-    @rule(prompt=prompts, max_tokens=st.integers(1, 12))
-    def add(self, prompt: list[int], max_tokens: int) -> None:
-        item = request(prompt, max_tokens)
+    @rule(prompt=prompts, max_tokens=st.integers(1, 12), priority=st.integers(0, 3))
+    def add(self, prompt: list[int], max_tokens: int, priority: int) -> None:
+        item = request(prompt, max_tokens, priority=priority)
         self.scheduler.add(item)
         self.added.append(item)
+
+    @rule(pick=st.integers(0, 20))
+    def cancel(self, pick: int) -> None:
+        unfinished = [item for item in self.added if item.finish_reason is None]
+        if unfinished:
+            item = unfinished[pick % len(unfinished)]
+            self.scheduler.cancel(item)
+            self.added.remove(item)
+            self.cancelled.append(item)
 
     @rule(num_steps=st.integers(1, 10))
     def run_steps(self, num_steps: int) -> None:
@@ -110,14 +83,16 @@ class SchedulerMachine(RuleBasedStateMachine):
         assert pool.num_free + cache.num_evictable == pool.num_blocks, "a block leaked"
         assert cache.num_evictable == len(cache)
         counters = self.scheduler.counters
+        asked = [*self.added, *(item for item in self.cancelled if item.high_water)]
         assert counters.num_computed_tokens == self.runner.num_tokens
-        assert counters.num_prompt_tokens == sum(item.num_prompt_tokens for item in self.added)
-        assert counters.num_output_tokens == sum(item.num_output_tokens for item in self.added)
+        assert counters.num_prompt_tokens == sum(item.num_prompt_tokens for item in asked)
+        assert counters.num_output_tokens == sum(item.num_output_tokens for item in asked)
         # Every token is computed or found once; beyond that only what a preemption threw away.
-        once = sum(item.num_tokens - 1 for item in self.added)
+        once = sum(item.num_tokens - bool(item.finish_reason) for item in asked)
         assert counters.num_computed_tokens - counters.num_recomputed_tokens + counters.num_cached_tokens <= once
-        if counters.num_preemptions == 0:
+        if counters.num_preemptions == counters.num_displacements == 0:
             assert counters.num_recomputed_tokens == 0
+        assert max((item.num_preemptions for item in asked), default=0) <= MAX_PREEMPTIONS
 
 
 TestSchedulerMachine = SchedulerMachine.TestCase
@@ -164,7 +139,7 @@ def test_requests_join_and_leave_between_steps() -> None:
 
 
 def test_static_batching_waits_for_the_longest_member() -> None:
-    scheduler, runner = build(max_running=2, static=True, prefix_caching=False)
+    scheduler, runner = build(max_running=2, batching="static", prefix_caching=False)
     short, long, late = request([3, 4], 2), request([5, 6], 6), request([7, 8], 2)
     for item in (short, long, late):
         scheduler.add(item)
@@ -173,7 +148,7 @@ def test_static_batching_waits_for_the_longest_member() -> None:
 
 
 def test_a_static_batch_fills_over_several_steps_when_prompts_are_long() -> None:
-    scheduler, runner = build(max_running=3, max_batch_tokens=8, static=True, prefix_caching=False)
+    scheduler, runner = build(max_running=3, max_batch_tokens=8, batching="static", prefix_caching=False)
     requests = [request([3 + i] * 8, 9) for i in range(4)]
     for item in requests:
         scheduler.add(item)
@@ -223,9 +198,9 @@ def test_a_partial_block_is_copied_before_it_is_written() -> None:
     second = request([3, 4, 5, 6, 7, 11, 12], 4)
     scheduler.add(second)
     schedule = step(scheduler, runner)
-    assert len(schedule.copies) == 1
+    assert len(schedule.moves) == 1
     assert (schedule.scheduled[0].start, second.num_cached_tokens) == (5, 5)
-    assert schedule.copies[0].target == second.block_table[0] != schedule.copies[0].source
+    assert schedule.moves[0].target_slot == second.block_table[0] != schedule.moves[0].source_slot
     run_all(scheduler, runner, [])
     assert second.output_token_ids == expected_output([3, 4, 5, 6, 7, 11, 12], 4)
 

@@ -111,7 +111,7 @@ def test_an_empty_input_is_an_empty_spool(tmp_path: Path, rows: Any, temperature
     spool = spool_of(tmp_path, rows, sampling={"temperature": temperature})
     assert len(spool) == 0
     assert ids_of(spool) == []
-    assert run_order(spool.table["prompt"], spool.request_ids, "prefix", NOTHING_DONE).tolist() == []
+    assert run_order(spool.table, spool.request_ids, "prefix", NOTHING_DONE).tolist() == []
 
 
 @pytest.mark.parametrize("rows", [[{"t": "a"}] * 3, pa.table({"t": ["a"] * 3})], ids=["jsonl", "parquet"])
@@ -417,38 +417,47 @@ def prompts_of(token_ids: Sequence[Sequence[int] | None], num_chunks: int = 1) -
     return pa.chunked_array([pa.array([values[i] for i in piece], pa.large_binary()) for piece in pieces])
 
 
+def table(prompts: pa.ChunkedArray) -> pa.Table:
+    return pa.table({"prompt": prompts})
+
+
 def ids(*numbers: int | None) -> pa.Array:
     return pa.array([None if n is None else n.to_bytes(ID_BYTES, "big") for n in numbers], pa.binary(ID_BYTES))
 
 
 def test_prompts_that_begin_alike_become_neighbours() -> None:
     prompts = prompts_of([[5, 1], [3], [5], [256, 1], [5, 1, 0], [3, 9]])
-    assert run_order(prompts, ids(0, 1, 2, 3, 4, 5), "prefix", NOTHING_DONE).tolist() == [1, 5, 2, 0, 4, 3]
+    assert run_order(table(prompts), ids(0, 1, 2, 3, 4, 5), "prefix", NOTHING_DONE).tolist() == [1, 5, 2, 0, 4, 3]
 
 
 def test_fcfs_keeps_the_order_of_the_input() -> None:
     prompts = prompts_of([[5], [1], None, [5], [0]])
-    assert run_order(prompts, ids(0, 1, None, 0, 4), "fcfs", NOTHING_DONE).tolist() == [0, 1, 4]
+    assert run_order(table(prompts), ids(0, 1, None, 0, 4), "fcfs", NOTHING_DONE).tolist() == [0, 1, 4]
+
+
+def test_the_most_urgent_rows_come_first_and_speak_for_their_equals() -> None:
+    spool = pa.table({"prompt": prompts_of([[1], [2], [3], [2], [4]]), "priority": [0, 0, 5, 7, 0]})
+    assert run_order(spool, ids(1, 2, 3, 2, 4), "priority", NOTHING_DONE).tolist() == [3, 2, 0, 4]
 
 
 @pytest.mark.parametrize("policy", ["prefix", "fcfs"])
 def test_each_distinct_request_is_run_once_and_errors_never(policy: Any) -> None:
     prompts = prompts_of([None, [1], [1], [2], None, [2], [1]])
-    assert run_order(prompts, ids(None, 7, 7, 8, None, 8, 7), policy, NOTHING_DONE).tolist() == [1, 3]
+    assert run_order(table(prompts), ids(None, 7, 7, 8, None, 8, 7), policy, NOTHING_DONE).tolist() == [1, 3]
 
 
 @pytest.mark.parametrize("policy", ["prefix", "fcfs"])
 def test_what_is_done_is_not_run_again(policy: Any) -> None:
     prompts = prompts_of([[1], [2], [3], [1], None])
     request_ids = ids(1, 2, 3, 1, None)
-    assert run_order(prompts, request_ids, policy, ids(2)).tolist() == [0, 2]
-    assert run_order(prompts, request_ids, policy, ids(1, 3, 99)).tolist() == [1]
-    assert run_order(prompts, request_ids, policy, ids(3, 2, 1)).tolist() == []
+    assert run_order(table(prompts), request_ids, policy, ids(2)).tolist() == [0, 2]
+    assert run_order(table(prompts), request_ids, policy, ids(1, 3, 99)).tolist() == [1]
+    assert run_order(table(prompts), request_ids, policy, ids(3, 2, 1)).tolist() == []
 
 
 def test_equal_prompts_with_different_ids_keep_the_order_of_the_input() -> None:
     prompts = prompts_of([[1]] * 50, num_chunks=3)
-    assert run_order(prompts, ids(*range(50)), "prefix", NOTHING_DONE).tolist() == list(range(50))
+    assert run_order(table(prompts), ids(*range(50)), "prefix", NOTHING_DONE).tolist() == list(range(50))
 
 
 TOKEN_IDS = st.lists(st.one_of(st.integers(0, 3), st.integers(0, 2**32 - 1)), max_size=6)
@@ -464,13 +473,13 @@ def test_the_prefix_order_is_the_order_of_the_token_ids(
     first = {number: row for row, number in reversed(list(enumerate(request_ids))) if number is not None}
     wanted = [row for number, row in first.items() if number not in done]
 
-    found = run_order(prompts_of(token_ids, num_chunks), ids(*request_ids), "prefix", ids(*done))
+    found = run_order(table(prompts_of(token_ids, num_chunks)), ids(*request_ids), "prefix", ids(*done))
     assert found.tolist() == sorted(wanted, key=lambda row: token_ids[row] or [])
-    in_input_order = run_order(prompts_of(token_ids, num_chunks), ids(*request_ids), "fcfs", ids(*done))
+    in_input_order = run_order(table(prompts_of(token_ids, num_chunks)), ids(*request_ids), "fcfs", ids(*done))
     assert in_input_order.tolist() == sorted(wanted)
 
 
 def test_the_order_of_a_whole_job(tmp_path: Path) -> None:
     spool = spool_of(tmp_path, [{"t": text} for text in ["bb", "a", None, "b", "a", "ab"]])
-    order = run_order(spool.table["prompt"], spool.request_ids, "prefix", NOTHING_DONE)
+    order = run_order(spool.table, spool.request_ids, "prefix", NOTHING_DONE)
     assert order.tolist() == [1, 5, 3, 0]

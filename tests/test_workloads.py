@@ -1,21 +1,21 @@
 """What batching and prefix caching save, counted in steps and tokens: no clock, no model."""
 
-from fakes import FakeModelRunner
+from typing import Any
+
+from schedulers import build
 
 from batchrunner.bench.workloads import Workloads, WorkRow
-from batchrunner.engine.engine import build_scheduler
+from batchrunner.engine.counters import Counters
 from batchrunner.engine.request import Request
-from batchrunner.engine.schedule import Counters
-from batchrunner.spec import EngineConfig
 
 WORKLOADS = Workloads(vocabulary=40_000, max_tokens=2048)
 
 
-def run(rows: list[WorkRow], **options: object) -> Counters:
-    config = EngineConfig(**options)  # type: ignore[arg-type]
-    num_blocks = 90_000 // config.block_size
-    scheduler = build_scheduler(config, num_blocks, "cpu")
-    runner = FakeModelRunner(num_blocks, config.block_size)
+def run(rows: list[WorkRow], **options: Any) -> Counters:
+    num_blocks = 90_000 // 16
+    scheduler, runner = build(
+        **{"num_blocks": num_blocks, "block_size": 16, "max_running": 128, "max_batch_tokens": 256, **options}
+    )
     for row in sorted(rows, key=lambda row: row.token_ids):
         scheduler.add(Request("r", list(row.token_ids), len(row.token_ids), row.sampling))
     while scheduler.has_unfinished:

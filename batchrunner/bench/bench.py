@@ -13,8 +13,8 @@ from batchrunner.bench.workloads import Workloads
 from batchrunner.engine.engine import Engine
 from batchrunner.engine.model_runner import device_for
 from batchrunner.engine.models import find_model
+from batchrunner.engine_spec import EngineConfig
 from batchrunner.errors import DeviceError
-from batchrunner.spec import EngineConfig
 
 
 def run_bench(

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from batchrunner.data.templates import Template, shortened
 from batchrunner.errors import RowError
-from batchrunner.spec import ColumnRef, JobSpec, SamplingParams
+from batchrunner.spec import MAX_PRIORITY, ColumnRef, JobSpec, SamplingParams
 
 
 class Encoder(Protocol):
@@ -20,10 +20,11 @@ class Encoder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What one row asks: token ids and sampling parameters."""
+    """What one row asks: token ids and sampling parameters; and how urgently."""
 
     token_ids: list[int]
     sampling: SamplingParams
+    priority: int = 0
 
 
 def compile_templates(job: JobSpec) -> list[Template]:
@@ -57,7 +58,8 @@ class PromptBuilder:
         if any(template.uses_row for template in templates):
             return None
         names = set(self._sampling_columns.values()).union(*(template.columns for template in templates))
-        names |= {ref.column for ref in (self._job.prompt, self._job.messages) if isinstance(ref, ColumnRef)}
+        values = (self._job.prompt, self._job.messages, self._job.priority)
+        names |= {value.column for value in values if isinstance(value, ColumnRef)}
         return sorted(names)
 
     def build(self, values: dict[str, Any]) -> Prompt:
@@ -73,7 +75,7 @@ class PromptBuilder:
             if not text.strip():
                 raise RowError("empty_prompt", "the prompt is empty")
             token_ids = self._encoder.encode_prompt(text)
-        return Prompt(token_ids, sampling)
+        return Prompt(token_ids, sampling, self._priority(values))
 
     def _prompt_text(self, values: dict[str, Any]) -> str:
         if self._prompt is not None:
@@ -86,6 +88,22 @@ class PromptBuilder:
                 "not_text", f"column {self._job.prompt.column!r} holds a {kind}, not text: {shortened(value)}"
             )
         return value
+
+    def _priority(self, values: dict[str, Any]) -> int:
+        if not isinstance(self._job.priority, ColumnRef):
+            return self._job.priority
+        column = self._job.priority.column
+        value = values.get(column)
+        if value is None or value != value:  # null and NaN mean the default, as they do for sampling
+            return 0
+        is_whole = isinstance(value, int | float) and not isinstance(value, bool) and int(value) == value
+        if not is_whole or abs(value) > MAX_PRIORITY:
+            raise RowError(
+                "bad_parameter",
+                f"priority from column {column!r}: {shortened(value)}: should be a whole number from "
+                f"{-MAX_PRIORITY:,} to {MAX_PRIORITY:,}",
+            )
+        return int(value)
 
     def _sampling(self, values: dict[str, Any]) -> SamplingParams:
         if not self._sampling_columns:

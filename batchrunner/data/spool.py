@@ -3,6 +3,7 @@
 digest    16 bytes of request identity without its occurrence; null for a row that cannot be asked
 prompt    the token ids as big-endian uint32, so that the order of the bytes is the order of the ids
 sampling  JSON where a row's parameters differ from the job's own; null otherwise
+priority  higher is more urgent
 error_type, error
 """
 
@@ -26,6 +27,7 @@ SCHEMA = pa.schema(
         ("digest", pa.binary(ID_BYTES)),
         ("prompt", pa.large_binary()),
         ("sampling", pa.string()),
+        ("priority", pa.int64()),
         ("error_type", pa.string()),
         ("error", pa.string()),
     ]
@@ -37,6 +39,7 @@ class SpooledRequest:
     request_id: bytes
     token_ids: list[int]
     sampling: SamplingParams
+    priority: int
 
 
 class Spool:
@@ -44,7 +47,7 @@ class Spool:
 
     def __init__(self, path: Path, columns: InputColumns, default: SamplingParams) -> None:
         self.columns = columns
-        self._default = default
+        self.default = default
         with pa.memory_map(str(path)) as source:
             self.table: pa.Table = pa.ipc.open_file(source).read_all()
         self.request_ids = self._number_occurrences()
@@ -55,17 +58,18 @@ class Spool:
     def request(self, row: int) -> SpooledRequest:
         """The request of a row that has no error."""
         prompt = np.frombuffer(self.table["prompt"][row].as_buffer(), dtype=">u4")
-        return SpooledRequest(self.request_ids[row].as_py(), prompt.tolist(), self.sampling(row))
+        priority = self.table["priority"][row].as_py()
+        return SpooledRequest(self.request_ids[row].as_py(), prompt.tolist(), self.sampling(row), priority)
 
     def sampling(self, row: int) -> SamplingParams:
         text = self.table["sampling"][row].as_py()
-        return self._default if text is None else SamplingParams.model_validate_json(text)
+        return self.default if text is None else SamplingParams.model_validate_json(text)
 
     def _number_occurrences(self) -> pa.Array:
         """Request ids [num_rows]; identical sampled requests get different ones, in input order."""
         chunks = self.table["digest"].chunks
         digests = pa.concat_arrays(chunks) if chunks else pa.array([], pa.binary(ID_BYTES))
-        is_greedy_job = self._default.is_greedy and self.table["sampling"].null_count == len(self)
+        is_greedy_job = self.default.is_greedy and self.table["sampling"].null_count == len(self)
         if is_greedy_job or len(self) == 0:
             return digests
         codes = digests.dictionary_encode().indices.fill_null(-1).to_numpy()
@@ -119,4 +123,5 @@ def _record(
         "digest": request_digest(fingerprint, prompt.token_ids, prompt.sampling),
         "prompt": np.asarray(prompt.token_ids, dtype=">u4").tobytes(),
         "sampling": None if prompt.sampling == default else prompt.sampling.model_dump_json(),
+        "priority": prompt.priority,
     }

@@ -1,17 +1,43 @@
-"""Which blocks hold a request's tokens: found in the prefix cache, copied on write, or allocated."""
+"""Which blocks hold a request's tokens: found in the prefix cache or below it, copied on write, or allocated."""
+
+from dataclasses import dataclass, field
 
 from batchrunner.engine.block_pool import BlockPool
-from batchrunner.engine.prefix_cache import Node, PrefixCache
+from batchrunner.engine.chain import block_keys
+from batchrunner.engine.prefix_cache import Node, PartialMatch, PrefixCache
 from batchrunner.engine.request import Request
-from batchrunner.engine.schedule import BlockCopy, Schedule
+from batchrunner.engine.schedule import Move, Place, Schedule
+from batchrunner.engine.tiers.lower_tiers import LowerTiers
+
+
+@dataclass(slots=True)
+class PrefixMatch:
+    """What is known of the tokens a request would compute next.
+
+    nodes: on the device, of which num_unheld no request holds: taking them leaves so many fewer blocks to evict.
+    below: keys of the blocks after those, in a lower tier. partial: the beginning of the block after all of these.
+    """
+
+    nodes: list[Node] = field(default_factory=list)
+    num_unheld: int = 0
+    below: list[bytes] = field(default_factory=list)
+    partial: PartialMatch | None = None
+
+    def num_tokens(self, block_size: int) -> int:
+        num_blocks = len(self.nodes) + len(self.below)
+        return num_blocks * block_size + (self.partial.num_tokens if self.partial else 0)
+
+
+NO_MATCH = PrefixMatch()
 
 
 class BlockTables:
     """Fills and empties the block tables of requests. A table ends where its request's computed tokens end."""
 
-    def __init__(self, pool: BlockPool, cache: PrefixCache, *, prefix_caching: bool) -> None:
+    def __init__(self, pool: BlockPool, cache: PrefixCache, below: LowerTiers, *, prefix_caching: bool) -> None:
         self.pool = pool
         self.cache = cache
+        self.below = below
         self._prefix_caching = prefix_caching
 
     @property
@@ -22,69 +48,140 @@ class BlockTables:
     def num_missing(self, request: Request, num_tokens: int) -> int:
         return self.pool.num_blocks_for(num_tokens) - len(request.block_table)
 
+    def num_needed(self, request: Request, match: PrefixMatch, num_tokens: int) -> int:
+        """By how much num_available falls if the request takes the match and then holds num_tokens tokens."""
+        return self.num_missing(request, num_tokens) - len(match.nodes) + match.num_unheld
+
+    def match(self, request: Request, num_available: int) -> PrefixMatch:
+        """How far the request can catch up without computing. One token is always left: its logits are needed.
+
+        num_available: blocks that taking the match may use up.
+        """
+        block_size = self.pool.block_size
+        index = request.num_registered_blocks
+        if not self._prefix_caching or request.num_remaining_tokens == 1:
+            return NO_MATCH
+        if request.num_computed_tokens != index * block_size:
+            return NO_MATCH  # in the middle of a block of its own
+        match = PrefixMatch()
+        keys = block_keys(request, block_size)
+        end = (request.num_tokens - 1) // block_size
+        while index < end and (node := self.cache.find(keys[index])) is not None:
+            is_unheld = not self.cache.is_held(node)
+            if is_unheld and match.num_unheld == num_available:
+                return match
+            match.num_unheld += is_unheld
+            match.nodes.append(node)
+            index += 1
+        num_available -= match.num_unheld
+        while index < end and len(match.below) < num_available and self.below.find(keys[index]) is not None:
+            match.below.append(keys[index])
+            index += 1
+        if not match.below and num_available:
+            parent = match.nodes[-1] if match.nodes else self._last_node(request)
+            start = index * block_size
+            wanted = request.token_ids[start : min(start + block_size, request.num_tokens - 1)]
+            match.partial = self.cache.partial_child(parent, wanted) if wanted else None
+        return match
+
+    def take(self, request: Request, match: PrefixMatch, schedule: Schedule) -> None:
+        """Enter the match into the request's table. Its blocks from below need one of the device each."""
+        block_size = self.pool.block_size
+        for index, node in enumerate(match.nodes, request.num_registered_blocks):
+            self.cache.hold(node)
+            self._count_use(request, node, index)
+            request.block_table.append(node.block)
+        request.num_registered_blocks += len(match.nodes)
+        request.num_computed_tokens += len(match.nodes) * block_size
+        if match.below:
+            self._load(request, match.below, schedule)
+        elif match.partial is not None:
+            node, num_tokens = match.partial.node, match.partial.num_tokens
+            target = self._allocate(schedule)
+            request.block_table.append(target)
+            schedule.moves.append(Move(Place.DEVICE, node.block, Place.DEVICE, target, node.key, node.parent_key))
+            request.num_computed_tokens += num_tokens
+
     def extend(self, request: Request, end: int, schedule: Schedule) -> None:
         """Hold the request's tokens up to end, of which this step computes those not computed yet. There is room."""
         for _ in range(self.num_missing(request, end)):
-            request.block_table.append(self._allocate())
+            request.block_table.append(self._allocate(schedule))
         self._register(request, end, schedule)
+
+    def waits_no_more(self, request: Request) -> None:
+        """The blocks it waited for will be needed later now, or never."""
+        for key in request.block_keys:
+            self.cache.next_use_changed(key)
+            self.below.next_use_changed(key)
 
     def release(self, request: Request) -> None:
         """Take all blocks from the request; it will have to start over, from what the cache keeps of it."""
         self.cache.release(request.block_table)
         request.block_table = []
         request.num_registered_blocks = 0
+        request.high_water = max(request.high_water, request.num_computed_tokens)
         request.num_computed_tokens = 0
+        request.settled_until = 0
 
-    def reuse(self, request: Request, schedule: Schedule) -> None:
-        """Catch up from the cache as far as it goes. One token is always left to compute: its logits are needed."""
-        block_size, token_ids = self.pool.block_size, request.token_ids
-        if not self._prefix_caching or request.num_remaining_tokens == 1:
-            return
-        if request.num_computed_tokens != request.num_registered_blocks * block_size:
-            return  # in the middle of a block of its own
-        parent = self._last_node(request)
-        while request.num_remaining_tokens > block_size:
-            start = request.num_computed_tokens
-            node = self.cache.child(parent, token_ids[start : start + block_size])
-            if node is None:
-                break
-            self.cache.hold(node)
-            request.block_table.append(node.block)
-            request.num_registered_blocks += 1
-            request.num_computed_tokens += block_size
-            parent = node
-        start = request.num_computed_tokens
-        wanted = token_ids[start : min(start + block_size, request.num_tokens - 1)]
-        partial = self.cache.partial_child(parent, wanted) if wanted and self.num_available else None
-        if partial is not None:
-            target = self._allocate()
-            request.block_table.append(target)
-            schedule.copies.append(BlockCopy(partial.node.block, target, request))
-            request.num_computed_tokens += partial.num_tokens
+    def _load(self, request: Request, keys: list[bytes], schedule: Schedule) -> None:
+        blocks = [self._allocate(schedule) for _ in keys]  # may push out below what was to be loaded: look again
+        for index, key in enumerate(keys):
+            found = self.below.find(key)
+            if found is None:
+                for block in blocks[index:]:
+                    self.pool.release(block)
+                return
+            place, stored = found
+            schedule.moves.append(Move(place, stored.slot, Place.DEVICE, blocks[index], key, stored.parent_key))
+            node = self._enter(request, blocks[index])
+            node.computed = True
+            node.num_uses += stored.num_uses
+            schedule.new_nodes.append(node)
+            request.num_computed_tokens += self.pool.block_size
 
     def _register(self, request: Request, end: int, schedule: Schedule) -> None:
         """Enter the blocks that are full once the tokens up to end are computed into the cache."""
         if not self._prefix_caching:
             return
         block_size = self.pool.block_size
-        while (request.num_registered_blocks + 1) * block_size <= end:
+        num_full = end // block_size
+        keys = block_keys(request, block_size) if request.num_registered_blocks < num_full else []
+        while request.num_registered_blocks < num_full:
             index = request.num_registered_blocks
-            parent = self._last_node(request)
-            token_ids = request.token_ids[index * block_size : (index + 1) * block_size]
             is_computed = (index + 1) * block_size <= request.num_computed_tokens
-            twin = self.cache.child(parent, token_ids)
+            twin = self.cache.find(keys[index])
             if twin is None:
-                node = self.cache.insert(parent, token_ids, request.block_table[index])
+                node = self._enter(request, request.block_table[index])
+                node.num_uses = 1  # also if it was evicted since its use was counted
                 node.computed = is_computed
                 if not is_computed:
                     schedule.new_nodes.append(node)
-            elif is_computed:  # somebody else was first: share theirs, so that one copy is kept
-                self.cache.hold(twin)
-                self.pool.release(request.block_table[index])
-                request.block_table[index] = twin.block
-            else:
-                break  # this step still writes to our own block; share theirs next time
+                continue
+            if not is_computed:
+                return  # this step still writes to our own block; share theirs next time
+            self.cache.hold(twin)  # somebody else was first: share theirs, so that one copy is kept
+            self._count_use(request, twin, index)
+            self.pool.release(request.block_table[index])
+            request.block_table[index] = twin.block
             request.num_registered_blocks += 1
+
+    def _enter(self, request: Request, block: int) -> Node:
+        """The request's next block, the first that is not cached yet, becomes a node."""
+        block_size, index = self.pool.block_size, request.num_registered_blocks
+        token_ids = request.token_ids[index * block_size : (index + 1) * block_size]
+        parent = self._last_node(request)
+        if index == len(request.block_table):
+            request.block_table.append(block)
+        request.num_registered_blocks += 1
+        node = self.cache.insert(parent, request.block_keys[index], token_ids, block)
+        self._count_use(request, node, index)
+        return node
+
+    def _count_use(self, request: Request, node: Node, index: int) -> None:
+        """Once, also if the request comes back to the block after a preemption."""
+        if index >= request.num_counted_blocks:
+            request.num_counted_blocks = index + 1
+            node.num_uses += 1
 
     def _last_node(self, request: Request) -> Node:
         if request.num_registered_blocks == 0:
@@ -93,7 +190,7 @@ class BlockTables:
         assert node is not None, "a registered block left the cache while a request held it"
         return node
 
-    def _allocate(self) -> int:
+    def _allocate(self, schedule: Schedule) -> int:
         if self.pool.num_free == 0:
-            self.cache.evict()
+            self.below.take_down(self.cache.evict(), schedule)
         return self.pool.allocate()

@@ -1,31 +1,29 @@
 """The engine: requests in, tokens out, one step at a time."""
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Protocol, Self
 
 from pydantic import ValidationError
 
-from batchrunner.engine.batching import ContinuousBatching, StaticBatching
-from batchrunner.engine.block_pool import BlockPool
+from batchrunner.engine.allocate import allocate_memory
+from batchrunner.engine.build_scheduler import build_scheduler, limits_for
+from batchrunner.engine.counters import Counters
 from batchrunner.engine.fingerprint import model_fingerprint
-from batchrunner.engine.memory import num_kv_blocks
+from batchrunner.engine.generate import generate
 from batchrunner.engine.model_runner import ModelRunner, device_for
 from batchrunner.engine.models import ModelFiles, find_model
-from batchrunner.engine.prefix_cache import PrefixCache
+from batchrunner.engine.predictors.build_predictor import build_predictor
+from batchrunner.engine.predictors.history import History
 from batchrunner.engine.quarantine import Quarantine
 from batchrunner.engine.request import Completion, Request
-from batchrunner.engine.schedule import Counters, Schedule
-from batchrunner.engine.scheduler import Limits, Scheduler
+from batchrunner.engine.schedule import Move, Schedule
+from batchrunner.engine.tiers.keeping import keep_prefixes
 from batchrunner.engine.tokenizer import Tokenizer, cut_at_stop
-from batchrunner.errors import RowError, UsageError
-from batchrunner.identity import request_digest, with_occurrence
-from batchrunner.spec import EngineConfig, SamplingParams
-
-# Matrix products of 2 CPU cores gain nothing beyond 256 rows: 409 tokens/s at 256, 192 to 344 at 512 (MKL).
-AUTO_MAX_RUNNING = {"cpu": 128, "cuda": 1024}
-AUTO_MAX_BATCH_TOKENS = {"cpu": 256, "cuda": 8192}
+from batchrunner.engine_spec import EngineConfig
+from batchrunner.errors import RowError, StorageError, UsageError
+from batchrunner.spec import SamplingParams
 
 
 class Runner(Protocol):
@@ -36,6 +34,7 @@ class Runner(Protocol):
     @property
     def substitutions(self) -> object: ...
     def run(self, schedule: Schedule) -> list[int]: ...
+    def move(self, moves: Sequence[Move]) -> None: ...
     def close(self) -> None: ...
 
 
@@ -45,10 +44,12 @@ class Engine:
     model: a folder in Hugging Face layout, a .gguf file, package:NAME/FILE, or a hub id. The options are those of
     `engine:` in a job file (EngineConfig).
 
-    Raises ModelError, DeviceError, UsageError (unknown option).
+    history: lengths of earlier answers, by group; with `lengths: history` it learns on.
+
+    Raises ModelError, DeviceError, StorageError (the disk tier), UsageError (unknown option).
     """
 
-    def __init__(self, model: str | Path | ModelFiles, **options: Any) -> None:
+    def __init__(self, model: str | Path | ModelFiles, history: History | None = None, **options: Any) -> None:
         self.config = _engine_config(options)
         self.files = model if isinstance(model, ModelFiles) else find_model(str(model))
         device = device_for(self.config)
@@ -57,12 +58,22 @@ class Engine:
         self.context_len = runner.context_len
         self.eos_token_ids = runner.eos_token_ids
         self.fingerprint = model_fingerprint(self.files, self.config)
-        num_blocks = num_kv_blocks(self.config, runner.kv_bytes_per_token, device)
-        runner.allocate(num_blocks, self.config.block_size)
-        if self.config.has_fixed_pool:
-            runner.reserve()
+        identity = f"{self.fingerprint}-block{self.config.block_size}"
+        memory = allocate_memory(self.config, runner, limits_for(self.config, device.type), identity)
+        self.budget = memory.budget
+        self._disk = memory.disk
         self.runner: Runner = runner
-        self.scheduler = build_scheduler(self.config, num_blocks, device.type)
+        self._on_close = ExitStack()
+        self.predictor = build_predictor(self.config, self._prompt_text, history or History(), self._on_close)
+        self.scheduler = build_scheduler(
+            self.config,
+            memory.budget.num_blocks,
+            memory.limits,
+            self.predictor,
+            memory.foresight,
+            memory.tiers,
+            memory.costs,
+        )
         self.quarantine = Quarantine(self.scheduler)
 
     def __enter__(self) -> Self:
@@ -72,7 +83,10 @@ class Engine:
         self.close()
 
     def close(self) -> None:
-        """Give the model's and the cache's memory back."""
+        """Give the model's and the cache's memory back; what the disk tier keeps is written before."""
+        if self._disk is not None:
+            self.runner.move(keep_prefixes(self.scheduler.cache, self.scheduler.tables.below.tiers, self._disk))
+        self._on_close.close()
         self.runner.close()
 
     @property
@@ -97,15 +111,29 @@ class Engine:
         return len(self.scheduler.waiting)
 
     @property
+    def num_seats(self) -> int:
+        """How many requests may run at once: max_running, or fewer while KV memory is too small for them."""
+        return self.scheduler.congestion.seats
+
+    @property
     def kv_use(self) -> float:
         """Share of the pool's blocks that running requests hold."""
         pool = self.scheduler.pool
-        return 1 - (pool.num_free + self.scheduler.cache.num_evictable) / pool.num_blocks
+        return 1 - self.scheduler.tables.num_available / pool.num_blocks
 
     def request(
-        self, request_id: str, prompt_token_ids: Sequence[int], sampling: SamplingParams, saved: Sequence[int] = ()
+        self,
+        request_id: str,
+        prompt_token_ids: Sequence[int],
+        sampling: SamplingParams,
+        saved: Sequence[int] = (),
+        priority: int = 0,
+        group: str = "",
     ) -> Request:
-        """Make a request. saved: output tokens it had already before an interruption; it goes on after them."""
+        """Make a request. saved: output tokens it had already before an interruption; it goes on after them.
+
+        group: requests of one template have the same, so that lengths of earlier answers predict those of later ones.
+        """
         vocabulary = self.runner.vocabulary_size
         if not all(0 <= token_id < vocabulary for token_id in prompt_token_ids):
             raise RowError(
@@ -124,10 +152,16 @@ class Engine:
             eos_token_ids=self.eos_token_ids,
             max_total_tokens=self.context_len,
             stop_matcher=matcher,
+            priority=priority,
+            group=group,
         )
         for token_id in saved:
             request.append(token_id)
         return request
+
+    def prepare(self, requests: Sequence[Request]) -> None:
+        """Tell the length predictor of requests that will be added: a model predicts many at once."""
+        self.predictor.prepare(requests)
 
     def add(self, request: Request) -> None:
         """Queue a request. Raises RowError if it can never be answered; nothing else is touched then."""
@@ -138,6 +172,8 @@ class Engine:
         schedule = self.scheduler.schedule()
         try:
             token_ids = self.runner.run(schedule)
+        except StorageError:
+            raise  # the disk tier cannot be written: no row is to blame
         except Exception as error:  # whatever a model can do wrong: one row must not take the others with it
             return self.quarantine.failed(schedule, error)
         finished = self.scheduler.update(schedule, token_ids)
@@ -170,40 +206,18 @@ class Engine:
 
         Raises UsageError if the numbers of prompts and of sampling parameters differ, or for a text without tokenizer.
         """
-        if isinstance(prompts, str):
-            raise UsageError("generate() takes a list of prompts; put the text into a list")
-        params = _one_for_each(sampling, len(prompts))
-        token_ids = [self._encode(prompt) for prompt in prompts]
-        order: Iterable[int] = range(len(prompts))
-        if self.config.policy == "prefix":
-            order = sorted(order, key=token_ids.__getitem__)
-        completions: list[Completion | None] = [None] * len(prompts)
-        index_of: dict[Request, int] = {}
-        occurrences: Counter[bytes] = Counter()
-        for index in order:
-            digest = request_digest(self.fingerprint, token_ids[index], params[index])
-            request_id = with_occurrence(digest, occurrences[digest]).hex()
-            occurrences[digest] += not params[index].is_greedy
-            try:
-                request = self.request(request_id, token_ids[index], params[index])
-                self.add(request)
-                index_of[request] = index
-            except RowError as error:
-                completions[index] = Completion("", (), "error", len(token_ids[index]), 0, error=error)
-        while index_of:
-            for request in self.step():
-                index = index_of.pop(request)
-                completions[index] = self.completion(request)
-                if on_finished is not None:
-                    on_finished(index)
-        return [completion for completion in completions if completion is not None]
+        return generate(self, prompts, sampling, on_finished)
 
-    def _encode(self, prompt: str | Sequence[int]) -> list[int]:
+    def encode(self, prompt: str | Sequence[int]) -> list[int]:
+        """A prompt's token ids. Raises UsageError for a text if the model has no tokenizer."""
         if not isinstance(prompt, str):
             return list(prompt)
         if self.tokenizer is None:
             raise UsageError(f"{self.files.folder} has no tokenizer: give prompts as token ids")
         return self.tokenizer.encode_prompt(prompt)
+
+    def _prompt_text(self, request: Request) -> str:
+        return "" if self.tokenizer is None else self.tokenizer.decode(request.token_ids[: request.num_prompt_tokens])
 
     def _text(self, request: Request) -> str:
         if self.tokenizer is None:
@@ -214,28 +228,9 @@ class Engine:
         return cut_at_stop(self.tokenizer.decode(token_ids), request.sampling.stop)
 
 
-def build_scheduler(config: EngineConfig, num_blocks: int, device: str) -> Scheduler:
-    max_running = AUTO_MAX_RUNNING[device] if config.max_running == "auto" else config.max_running
-    max_tokens = AUTO_MAX_BATCH_TOKENS[device] if config.max_batch_tokens == "auto" else config.max_batch_tokens
-    pool = BlockPool(num_blocks, config.block_size)
-    batching = StaticBatching() if config.batching == "static" else ContinuousBatching()
-    limits = Limits(max_running, max_tokens, config.prefix_caching)
-    return Scheduler(pool, PrefixCache(pool), batching, limits)
-
-
 def _engine_config(options: dict[str, Any]) -> EngineConfig:
     try:
         return EngineConfig(**options)
     except ValidationError as error:
         lines = [f"{'.'.join(map(str, item['loc'])) or 'engine'}: {item['msg']}" for item in error.errors()]
         raise UsageError("Engine: " + "; ".join(lines)) from error
-
-
-def _one_for_each(sampling: SamplingParams | Sequence[SamplingParams] | None, count: int) -> list[SamplingParams]:
-    if sampling is None:
-        sampling = SamplingParams()
-    if isinstance(sampling, SamplingParams):
-        return [sampling] * count
-    if len(sampling) != count:
-        raise UsageError(f"{count} prompts, but {len(sampling)} sampling parameters; give one, or one for each prompt")
-    return list(sampling)

@@ -3,7 +3,7 @@
 from batchrunner.engine.model_runner import device_for
 from batchrunner.engine.models import ModelFiles
 from batchrunner.engine.quantize import recipe
-from batchrunner.spec import EngineConfig
+from batchrunner.engine_spec import EngineConfig
 
 
 def model_fingerprint(files: ModelFiles, config: EngineConfig) -> str:

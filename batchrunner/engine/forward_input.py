@@ -16,16 +16,13 @@ from batchrunner.kernels.attention_work import AttentionWork, Segment
 class ForwardInput:
     """T packed tokens of all scheduled requests, without padding.
 
-    input_ids, positions, slots: [T]. logit_rows: [S], the rows whose logits are sampled. copy_sources and
-    copy_targets: blocks to copy before anything is written.
+    input_ids, positions, slots: [T]. logit_rows: [S], the rows whose logits are sampled.
     """
 
     input_ids: Tensor
     positions: Tensor
     slots: Tensor
     logit_rows: Tensor
-    copy_sources: Tensor
-    copy_targets: Tensor
     work: AttentionWork
 
     @classmethod
@@ -50,7 +47,5 @@ class ForwardInput:
             positions=torch.from_numpy(flat).to(device),
             slots=torch.from_numpy(slots).to(device),
             logit_rows=torch.tensor(logit_rows, dtype=torch.int64, device=device),
-            copy_sources=torch.tensor([copy.source for copy in schedule.copies], dtype=torch.int64, device=device),
-            copy_targets=torch.tensor([copy.target for copy in schedule.copies], dtype=torch.int64, device=device),
             work=group_by_prefix(segments, block_size, rule),
         )

@@ -1,7 +1,6 @@
 """Everything that touches the device: the model, the KV cache, one forward pass a step."""
 
-import math
-import mmap
+import time
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -10,21 +9,26 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from batchrunner.engine import attention
-from batchrunner.engine.attention import LayerShape, PagedAttention, PagedKV, ShapeProbe, attention_by
+from batchrunner.engine.attention import LayerShape, PagedAttention, ShapeProbe, attention_by
 from batchrunner.engine.forward_input import ForwardInput
+from batchrunner.engine.kv_store import KVStore
+from batchrunner.engine.limits import Limits
 from batchrunner.engine.linear import PackedLinear, PlainLinear, can_pack
+from batchrunner.engine.memory import activation_bytes, free_host_bytes
 from batchrunner.engine.models import ModelFiles
 from batchrunner.engine.output_head import LogitsHead, OutputHead, take_head
 from batchrunner.engine.prefix_groups import GroupRule
 from batchrunner.engine.quantize import quantize
-from batchrunner.engine.schedule import Schedule
+from batchrunner.engine.schedule import Move, Schedule
 from batchrunner.engine.substitute import Substitution
+from batchrunner.engine.swap_choice import MeasuredCosts
+from batchrunner.engine.tiers.disk_file import DiskFile
+from batchrunner.engine_spec import EngineConfig
 from batchrunner.errors import DeviceError, ModelError
 from batchrunner.kernels.cpu.build import BuildError
 from batchrunner.kernels.cpu.cpu_kernels import CpuKernels
 from batchrunner.kernels.interface import Kernels
 from batchrunner.kernels.torch_kernels import TorchKernels
-from batchrunner.spec import EngineConfig
 
 # From how many requests and shared tokens on one pass over the prefix beats one a request. The CPU's is measured (see
 # docs/architecture.md), that of a GPU is not.
@@ -89,6 +93,7 @@ class ModelRunner:
             raise ModelError(f"model {files.folder}: transformers cannot load it: {error}") from error
         self.model = model.to(device).eval()
         self.config = self.model.config.get_text_config()
+        self.weight_bytes = sum(parameter.nbytes for parameter in self.model.parameters())
         self.layers = self._probe()
         self.kernels = kernels or choose_kernels(device, self.dtype, self.layers)
         pack = quantization is None and can_pack(device, self.dtype)
@@ -101,7 +106,6 @@ class ModelRunner:
         if quantization == "int8":
             self.substitutions.quantized = quantize(self.model, files, self.context_len, self.layers, self.kernels)
         self.group_rule = GROUP_RULES[device.type]
-        self._kv: PagedKV | None = None
 
     @property
     def dtype(self) -> torch.dtype:
@@ -133,39 +137,51 @@ class ModelRunner:
         num_values = sum(layer.num_kv_heads * (layer.key_dim + layer.value_dim) for layer in self.layers)
         return num_values * self.dtype.itemsize
 
-    def allocate(self, num_blocks: int, block_size: int) -> None:
-        """Make the KV cache. Zeros: what padding reads is masked, but 0 · NaN would not be."""
+    @property
+    def free_bytes(self) -> int:
+        """Of the device's memory, now."""
+        return free_host_bytes() if self.device.type == "cpu" else int(torch.cuda.mem_get_info(self.device)[0])
 
-        def cache(num_heads: int, dim: int) -> torch.Tensor:
-            shape = (num_blocks, num_heads, block_size, dim)
-            if self.device.type == "cpu":
-                # Given by the system as it is used (torch's zeros are written at once), in large pages where it can:
-                # a cache is read all over, and every small page costs a walk through the page table.
-                # Private: shared memory has large pages only where the system is set up so.
-                flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-                memory = mmap.mmap(-1, math.prod(shape) * self.dtype.itemsize, flags=flags)
-                if hasattr(mmap, "MADV_HUGEPAGE"):
-                    memory.madvise(mmap.MADV_HUGEPAGE)
-                return torch.frombuffer(memory, dtype=self.dtype).view(shape)
-            return torch.zeros(shape, dtype=self.dtype, device=self.device)
+    def activation_bytes(self, limits: Limits) -> int:
+        """An estimate for the fullest step."""
+        hidden = self.config.hidden_size
+        widest = getattr(self.config, "intermediate_size", None) or 4 * hidden
+        num_logits = min(limits.max_running, limits.max_batch_tokens)
+        return activation_bytes(
+            limits.max_batch_tokens, hidden, widest, num_logits, self.vocabulary_size, self.dtype.itemsize
+        )
 
-        self._kv = PagedKV.build(self.layers, cache)
-
-    def reserve(self) -> None:
-        """Take the cache's memory from the system now, not as blocks are first used: too little shows at the start."""
-        assert self._kv is not None, "allocate() comes first"
-        for cache in (*self._kv.keys, *self._kv.values):
-            cache.zero_()
+    def allocate(
+        self,
+        num_blocks: int,
+        block_size: int,
+        costs: MeasuredCosts | None = None,
+        num_host_blocks: int = 0,
+        disk: DiskFile | None = None,
+    ) -> None:
+        """Make the KV cache and the tiers below it. costs takes in what moves and steps take."""
+        self.costs = costs or MeasuredCosts(block_size)
+        self.store = KVStore(
+            self.layers,
+            num_blocks,
+            block_size,
+            self.dtype,
+            self.device,
+            self.kernels,
+            self.costs,
+            num_host_blocks,
+            disk,
+        )
 
     @torch.inference_mode()
     def run(self, schedule: Schedule) -> list[int]:
-        """Compute one step; returns the next token of each of schedule.sampling_requests."""
-        assert self._kv is not None, "allocate() comes first"
-        kernels, kv = self.kernels, self._kv
+        """Make the moves of a step and compute it; returns the next token of each of schedule.sampling_requests."""
+        self.store.move(schedule.moves)
+        if not schedule.scheduled:
+            return []
+        started = time.perf_counter()
+        kernels, kv = self.kernels, self.store.kv
         inputs = ForwardInput.build(schedule, kv.block_size, self.group_rule, self.device)
-        if schedule.copies:
-            for cache in (*kv.keys, *kv.values):
-                kernels.copy_blocks(cache, inputs.copy_sources, inputs.copy_targets)
         plan = kernels.plan(inputs.work, kv.block_size)
         with attention_by(PagedAttention(kernels, kv, plan, inputs.slots, inputs.logit_rows)):
             output = self.model(
@@ -174,10 +190,16 @@ class ModelRunner:
                 use_cache=False,
                 logits_to_keep=inputs.logit_rows,
             )
-        return self.head.sample(output.logits[0], schedule.sampling_requests)
+        token_ids = self.head.sample(output.logits[0], schedule.sampling_requests)
+        self.costs.observe_step(schedule, time.perf_counter() - started)
+        return token_ids
+
+    def move(self, moves: Sequence[Move]) -> None:
+        """Move blocks of KV outside of a step."""
+        self.store.move(moves)
 
     def close(self) -> None:
-        self._kv = None
+        self.store.close()
         self.model = None
         del self.head
 

@@ -1,38 +1,43 @@
-"""Automatic prefix caching: full blocks, found again by their content.
-
-A block's key is the SHA-256 of its parent's key and its own token ids, so that a key stands for the whole prefix
-(after vLLM's automatic prefix caching; the tree of blocks is RadixAttention's, arXiv 2312.07104, at block grain).
+"""Automatic prefix caching: full blocks on the device, found again by their content.
 
            root
           /    \\
       [a b c]  [x y z]        a node is one full block; a request that holds a node holds all above it,
-      /     \\                 so reference counts never grow downwards
-  [d e f]  [d e g]            a leaf is evicted before its parent
+      /     \\                 so reference counts never grow downwards (RadixAttention's tree,
+  [d e f]  [d e g]            arXiv 2312.07104, at block grain); a leaf is evicted before its parent
 
 A block is entered as soon as the step that will fill it is planned: the step writes all KV of a layer before it reads
 any, so requests planned later in the same step already share it. Such a node is `computed` only after the step.
 """
 
-import hashlib
-import heapq
-from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from batchrunner.engine.block_pool import BlockPool
+from batchrunner.engine.chain import ROOT_KEY
+from batchrunner.engine.foresight import Foresight
+from batchrunner.engine.leaf_heap import LeafHeap
 
 MAX_PARTIAL_CANDIDATES = 8  # rows come in prefix order: the best partner of a row was entered shortly before it
 
 
 @dataclass(eq=False, slots=True)
 class Node:
+    """num_uses: how many requests have had it; block_tables.py counts."""
+
     key: bytes
     token_ids: list[int]
     block: int
     parent: "Node | None"
+    depth: int = 0
     children: dict[bytes, "Node"] = field(default_factory=dict)
     computed: bool = False
+    num_uses: int = 0
     last_used: int = 0
+
+    @property
+    def parent_key(self) -> bytes:
+        return self.parent.key if self.parent else ROOT_KEY
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +49,15 @@ class PartialMatch:
 
 
 class PrefixCache:
-    """Cached blocks of one pool. Blocks that only the cache holds are evictable, least recently used first."""
+    """Cached blocks of one pool. Blocks that only the cache holds are evictable, in LeafHeap's order."""
 
-    def __init__(self, pool: BlockPool) -> None:
+    def __init__(self, pool: BlockPool, foresight: Foresight) -> None:
         self._pool = pool
-        self.root = Node(hashlib.sha256(b"batchrunner").digest(), [], -1, None)
+        self.root = Node(ROOT_KEY, [], -1, None)
         self._node_of: dict[int, Node] = {}
+        self._node_with: dict[bytes, Node] = {}
         self._by_first_token: dict[tuple[bytes, int], list[Node]] = {}
-        self._leaves: list[tuple[int, int, Node]] = []  # heap of (last_used, number, node); entries may be stale
+        self._leaves = LeafHeap[Node](foresight, self._is_evictable_leaf)
         self._clock = 0
         self.num_evictable = 0
         self.num_evictions = 0
@@ -62,9 +68,9 @@ class PrefixCache:
     def node_of(self, block: int) -> Node | None:
         return self._node_of.get(block)
 
-    def child(self, parent: Node, token_ids: list[int]) -> Node | None:
-        """The node below parent that holds exactly these block_size tokens."""
-        return parent.children.get(_key(parent, token_ids))
+    def find(self, key: bytes) -> Node | None:
+        """The node with the key of chain.block_key."""
+        return self._node_with.get(key)
 
     def partial_child(self, parent: Node, token_ids: list[int]) -> PartialMatch | None:
         """The computed node below parent that shares the longest beginning with token_ids, if any shares one token."""
@@ -75,16 +81,17 @@ class PrefixCache:
                 best = PartialMatch(node, length)
         return best
 
-    def insert(self, parent: Node, token_ids: list[int], block: int) -> Node:
+    def insert(self, parent: Node, key: bytes, token_ids: list[int], block: int) -> Node:
         """Enter a block that its request holds; the cache becomes a second holder."""
-        node = Node(_key(parent, token_ids), token_ids, block, parent)
-        assert node.key not in parent.children
+        node = Node(key, token_ids, block, parent, parent.depth + 1)
+        assert key not in self._node_with
         self._touch(node)
-        parent.children[node.key] = node
+        parent.children[key] = node
         siblings = self._by_first_token.setdefault((parent.key, token_ids[0]), [])
         siblings.append(node)
         del siblings[:-MAX_PARTIAL_CANDIDATES]
         self._node_of[block] = node
+        self._node_with[key] = node
         self._pool.hold(block)
         return node
 
@@ -94,24 +101,25 @@ class PrefixCache:
         if self._pool.hold(node.block) == 2:
             self.num_evictable -= 1
 
+    def is_held(self, node: Node) -> bool:
+        """Whether a request holds it, too."""
+        return self._pool.ref_counts[node.block] > 1
+
     def release(self, block_table: list[int]) -> None:
         """A request gives its blocks back: cached ones become evictable, the others free."""
-        for block in reversed(block_table):
+        for block in block_table:
             if self._pool.release(block) == 1 and block in self._node_of:
                 self._became_unused(self._node_of[block])
 
-    def evict(self) -> None:
-        """Free the least recently used leaf. The caller has made sure that num_evictable > 0."""
-        while True:
-            last_used, _, node = heapq.heappop(self._leaves)
-            if last_used == node.last_used and self._is_evictable_leaf(node):
-                break
+    def evict(self) -> Node:
+        """Free the block of the leaf that should leave first. The caller has made sure that num_evictable > 0."""
+        node = self._leaves.pop()
         self.num_evictable -= 1
         self.num_evictions += 1
         self._remove(node)
-        parent = node.parent
-        if parent is not None and self._is_evictable_leaf(parent):
-            self._push(parent)
+        if node.parent is not None and self._is_evictable_leaf(node.parent):
+            self._leaves.push(node.parent)
+        return node
 
     def forget(self, node: Node) -> None:
         """Take a node out that was never computed, and those below it; its holders keep their block."""
@@ -119,25 +127,41 @@ class PrefixCache:
             return
         for child in list(node.children.values()):
             self.forget(child)
-        if self._pool.ref_counts[node.block] == 1:
+        if not self.is_held(node):
             self.num_evictable -= 1
         self._remove(node)
+        if node.parent is not None and self._is_evictable_leaf(node.parent):
+            self._leaves.push(node.parent)
+
+    def next_use_changed(self, key: bytes) -> None:
+        """Those who wait for the block are others than before."""
+        node = self._node_with.get(key)
+        if node is not None and self._is_evictable_leaf(node):
+            self._leaves.push(node)
+
+    def nodes(self) -> Iterator[Node]:
+        """All nodes, parents before their children."""
+        stack = list(self.root.children.values())
+        while stack:
+            node = stack.pop()
+            yield node
+            stack.extend(node.children.values())
 
     def check_integrity(self) -> None:
         """Assert what eviction relies on."""
-        nodes = list(self._walk())
+        nodes = list(self.nodes())
         assert {id(node) for node in nodes} == {id(node) for node in self._node_of.values()}
+        assert {node.key: id(node) for node in nodes} == {key: id(node) for key, node in self._node_with.items()}
         evictable = 0
         for node in nodes:
             assert self._node_of[node.block] is node and len(node.token_ids) == self._pool.block_size
             count = self._pool.ref_counts[node.block]
             evictable += count == 1
             for child in node.children.values():
-                assert child.parent is node
+                assert child.parent is node and child.depth == node.depth + 1
                 assert self._pool.ref_counts[child.block] <= count, "a child outlives its parent"
         assert evictable == self.num_evictable
-        reachable = {id(node) for _, _, node in self._leaves}
-        assert all(id(node) in reachable for node in nodes if self._is_evictable_leaf(node)), "a leaf was lost"
+        assert self._leaves.holds_all([node for node in nodes if self._is_evictable_leaf(node)]), "a leaf was lost"
 
     @property
     def cached_blocks(self) -> list[int]:
@@ -147,6 +171,7 @@ class PrefixCache:
         assert node.parent is not None
         del node.parent.children[node.key]
         del self._node_of[node.block]
+        del self._node_with[node.key]
         index = (node.parent.key, node.token_ids[0])
         siblings = self._by_first_token.get(index, [])
         if node in siblings:
@@ -162,30 +187,10 @@ class PrefixCache:
     def _became_unused(self, node: Node) -> None:
         self.num_evictable += 1
         if not node.children:
-            self._push(node)
-
-    def _push(self, node: Node) -> None:
-        if len(self._leaves) > 4 * len(self._node_of) + 64:
-            self._leaves = [
-                entry for entry in self._leaves if entry[0] == entry[2].last_used and self._is_evictable_leaf(entry[2])
-            ]
-            heapq.heapify(self._leaves)
-        self._clock += 1
-        heapq.heappush(self._leaves, (node.last_used, self._clock, node))
+            self._leaves.push(node)
 
     def _is_evictable_leaf(self, node: Node) -> bool:
         return self._node_of.get(node.block) is node and not node.children and self._pool.ref_counts[node.block] == 1
-
-    def _walk(self) -> Iterator[Node]:
-        stack = list(self.root.children.values())
-        while stack:
-            node = stack.pop()
-            yield node
-            stack.extend(node.children.values())
-
-
-def _key(parent: Node, token_ids: list[int]) -> bytes:
-    return hashlib.sha256(parent.key + array("I", token_ids).tobytes()).digest()
 
 
 def _common_prefix(left: list[int], right: list[int]) -> int:

@@ -29,7 +29,7 @@ class Quarantine:
             if self._num_culprits_in_a_row >= MAX_CULPRITS_IN_A_ROW:
                 raise error
             culprits = suspects
-            self._scheduler.waiting.remove(suspects[0])
+            self._scheduler.cancel(suspects[0])
             suspects[0].finish_reason = "error"
             suspects[0].error = RowError(
                 "engine_error", f"the model fails on this row: {type(error).__name__}: {error}"
@@ -57,6 +57,3 @@ class Quarantine:
         while self._groups and not group:
             group = [request for request in self._groups.pop() if request.finish_reason is None]
         self._scheduler.only = group or None
-        for request in reversed(group):
-            self._scheduler.waiting.remove(request)
-            self._scheduler.waiting.appendleft(request)

@@ -31,16 +31,31 @@ class Request:
     eos_token_ids: frozenset[int] = frozenset()
     max_total_tokens: int = 2**31
     stop_matcher: StopMatcher | None = None
+    priority: int = 0  # higher is more urgent
+    group: str = ""  # requests of one template: their lengths are alike
     finish_reason: FinishReason | None = None
     error: RowError | None = None
 
     # Kept by the scheduler.
+    number: int = 0  # the how-manieth to arrive
     num_computed_tokens: int = 0
     block_table: list[int] = field(default_factory=list)
+    block_keys: list[bytes] = field(default_factory=list)  # see chain.py
     num_registered_blocks: int = 0
+    num_counted_blocks: int = 0  # whose use by this request is counted
     high_water: int = 0  # most tokens ever computed or found; below it, computing again is waste and a hit is no gain
+    settled_until: int = 0  # while fewer tokens are computed, a step computes one more and needs nothing for it
     num_cached_tokens: int = 0
     num_preemptions: int = 0
+
+    # Derived once: append() is called for every token.
+    _end_token_ids: frozenset[int] = field(init=False)
+    _max_tokens: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        eos = frozenset() if self.sampling.ignore_eos else self.eos_token_ids
+        self._end_token_ids = eos.union(self.sampling.stop_token_ids)
+        self._max_tokens = min(self.num_prompt_tokens + self.sampling.max_tokens, self.max_total_tokens)
 
     @property
     def num_tokens(self) -> int:
@@ -49,6 +64,11 @@ class Request:
     @property
     def num_output_tokens(self) -> int:
         return len(self.token_ids) - self.num_prompt_tokens
+
+    @property
+    def max_output_tokens(self) -> int:
+        """Most tokens it can generate, by its parameters and by the model's context."""
+        return self._max_tokens - self.num_prompt_tokens
 
     @property
     def num_remaining_tokens(self) -> int:
@@ -62,19 +82,14 @@ class Request:
     @property
     def max_kv_tokens(self) -> int:
         """The most KV this request can need, in tokens: the last token's KV is never read."""
-        return min(self.num_prompt_tokens + self.sampling.max_tokens, self.max_total_tokens) - 1
+        return self._max_tokens - 1
 
     def append(self, token_id: int) -> None:
         """Add a sampled token and decide whether the request ends with it."""
         self.token_ids.append(token_id)
-        sampling = self.sampling
-        ends = token_id in self.eos_token_ids and not sampling.ignore_eos
-        ends = ends or token_id in sampling.stop_token_ids
-        if self.stop_matcher is not None and self.stop_matcher.feed(token_id):
-            ends = True
-        if ends:
+        if token_id in self._end_token_ids or (self.stop_matcher is not None and self.stop_matcher.feed(token_id)):
             self.finish_reason = "stop"
-        elif self.num_output_tokens >= sampling.max_tokens or self.num_tokens >= self.max_total_tokens:
+        elif len(self.token_ids) >= self._max_tokens:
             self.finish_reason = "length"
 
 

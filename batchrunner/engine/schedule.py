@@ -1,22 +1,44 @@
 """What one step does, as decided by the scheduler; ForwardInput is the same as tensors."""
 
 from dataclasses import dataclass, field
+from enum import IntEnum
 
 from batchrunner.engine.prefix_cache import Node
 from batchrunner.engine.request import Request
 
 
+class Place(IntEnum):
+    """Where a block of KV can lie, nearest first."""
+
+    DEVICE = 0
+    HOST = 1
+    DISK = 2
+
+
 @dataclass(frozen=True, slots=True)
+class Move:
+    """A block's content is copied from a slot of one place to a slot of another, or from block to block."""
+
+    source: Place
+    source_slot: int
+    target: Place
+    target_slot: int
+    key: bytes  # of the block's content, see chain.py
+    parent_key: bytes
+    num_uses: int = 0
+
+
+@dataclass(slots=True)
 class ScheduledRequest:
-    """num_new_tokens tokens of the request, from position start on, are computed in this step."""
+    """The tokens of the request from position start up to position end are computed in this step."""
 
     request: Request
     start: int
-    num_new_tokens: int
+    end: int
 
     @property
-    def end(self) -> int:
-        return self.start + self.num_new_tokens
+    def num_new_tokens(self) -> int:
+        return self.end - self.start
 
     @property
     def samples(self) -> bool:
@@ -24,47 +46,23 @@ class ScheduledRequest:
         return self.end == self.request.num_tokens
 
 
-@dataclass(frozen=True, slots=True)
-class BlockCopy:
-    """Copy-on-write: before anything is written, block source is copied to block target, which request owns."""
-
-    source: int
-    target: int
-    request: Request
-
-
 @dataclass(slots=True)
 class Schedule:
+    """moves are done in their order before anything is written, as if each were done when it was decided."""
+
     scheduled: list[ScheduledRequest] = field(default_factory=list)
-    copies: list[BlockCopy] = field(default_factory=list)
-    new_nodes: list[Node] = field(default_factory=list)
+    moves: list[Move] = field(default_factory=list)
+    new_nodes: list[Node] = field(default_factory=list)  # cached, and right only once this step has gone well
     preempted: list[Request] = field(default_factory=list)
+    sampling_requests: list[Request] = field(default_factory=list)
     num_tokens: int = 0
+    num_wasted_tokens: float = 0.0  # computed once more after a preemption, or loaded at so much of the cost
 
     def add(self, request: Request, num_new_tokens: int) -> ScheduledRequest:
-        item = ScheduledRequest(request, request.num_computed_tokens, num_new_tokens)
+        start = request.num_computed_tokens
+        item = ScheduledRequest(request, start, start + num_new_tokens)
         self.scheduled.append(item)
         self.num_tokens += num_new_tokens
+        if item.end == len(request.token_ids):
+            self.sampling_requests.append(request)
         return item
-
-    @property
-    def sampling_requests(self) -> list[Request]:
-        return [item.request for item in self.scheduled if item.samples]
-
-
-@dataclass(slots=True)
-class Counters:
-    """Totals since the engine started. A token found in the cache counts as cached only the first time its request
-    meets it; what a preempted request computes again is recomputed, never cached."""
-
-    num_steps: int = 0
-    num_computed_tokens: int = 0
-    num_recomputed_tokens: int = 0
-    num_prompt_tokens: int = 0
-    num_cached_tokens: int = 0
-    num_output_tokens: int = 0
-    num_preemptions: int = 0
-
-    @property
-    def hit_rate(self) -> float:
-        return self.num_cached_tokens / self.num_prompt_tokens if self.num_prompt_tokens else 0.0

@@ -1,43 +1,63 @@
 """Decides, before every step, which tokens of which requests the step computes.
 
-The three checks of continuous batching: finished requests have left (update), running ones are served in the order
-they were admitted, and waiting ones enter while seats, tokens and blocks last. When blocks run out, the request
-admitted last is preempted: its blocks are dropped and computed again later. The oldest therefore always advances.
+The three checks of continuous batching: finished requests have left (update), running ones are served, and waiting ones
+enter while seats, tokens and blocks last. The policy ranks requests: the best is served first and admitted first. When
+blocks run out, the last is preempted; the first therefore always advances. A victim's blocks stay cached until others
+need them; then they move to a lower tier, or are dropped and computed again, whichever is cheaper (lower_tiers.py).
 """
 
-from collections import deque
+from bisect import insort
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from batchrunner.engine.admission import admit, is_limited
 from batchrunner.engine.batching import Batching
-from batchrunner.engine.block_pool import BlockPool
 from batchrunner.engine.block_tables import BlockTables
-from batchrunner.engine.prefix_cache import PrefixCache
+from batchrunner.engine.cadence import Cadence
+from batchrunner.engine.congestion import Congestion
+from batchrunner.engine.counters import Counters
+from batchrunner.engine.displacement import displace
+from batchrunner.engine.foresight import Foresight
+from batchrunner.engine.limits import Limits, check_request
+from batchrunner.engine.policies.policy import Policy
+from batchrunner.engine.predictors.predictor import LengthPredictor
 from batchrunner.engine.request import Request
-from batchrunner.engine.schedule import Counters, Schedule
-from batchrunner.errors import RowError
+from batchrunner.engine.schedule import Schedule
+from batchrunner.engine.step_builder import StepBuilder
+from batchrunner.engine.swap_choice import MeasuredCosts
+from batchrunner.engine.waiting import WaitingQueue
 
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """max_running: requests at once. max_batch_tokens: tokens computed in one step."""
-
-    max_running: int
-    max_batch_tokens: int
-    prefix_caching: bool = True
+SAMPLE_EVERY = 16  # steps: how full the blocks are is counted now and then
 
 
 class Scheduler:
-    def __init__(self, pool: BlockPool, cache: PrefixCache, batching: Batching, limits: Limits) -> None:
-        self.pool = pool
-        self.cache = cache
-        self.tables = BlockTables(pool, cache, prefix_caching=limits.prefix_caching)
+    def __init__(
+        self,
+        tables: BlockTables,
+        policy: Policy,
+        batching: Batching,
+        limits: Limits,
+        foresight: Foresight,
+        cadence: Cadence,
+        predictor: LengthPredictor,
+        costs: MeasuredCosts,
+    ) -> None:
+        self.tables = tables
+        self.pool = tables.pool
+        self.cache = tables.cache
+        self.policy = policy
         self.batching = batching
         self.limits = limits
-        self.waiting: deque[Request] = deque()
-        self.running: list[Request] = []  # oldest first
+        self.foresight = foresight
+        self.cadence = cadence
+        self.predictor = predictor
+        self.waiting = WaitingQueue(policy)
+        self.running: list[Request] = []  # by rank, the best first
         self.only: list[Request] | None = None  # while set, nobody else enters
+        self.congestion = Congestion(limits.max_running, costs)
         self.counters = Counters()
+        self.builder = StepBuilder(tables, limits.max_batch_tokens, self.counters)
+        self._promised: list[Request] = []  # running ones that may take all the blocks they can ever need
+        self._num_added = 0
 
     @property
     def has_unfinished(self) -> bool:
@@ -45,144 +65,181 @@ class Scheduler:
 
     def add(self, request: Request) -> None:
         """Queue a request. Raises RowError if it can never be answered."""
-        if request.num_prompt_tokens == 0:
-            raise RowError("empty_prompt", "the prompt has no tokens")
-        if request.num_prompt_tokens >= request.max_total_tokens:
-            raise RowError(
-                "prompt_too_long",
-                f"the prompt has {request.num_prompt_tokens:,} tokens; the model's context of "
-                f"{request.max_total_tokens:,} leaves no room for an answer",
-            )
-        if self.pool.num_blocks_for(request.max_kv_tokens) > self.pool.num_blocks:
-            raise RowError(
-                "exceeds_kv_memory",
-                f"the prompt of {request.num_prompt_tokens:,} tokens and up to {request.sampling.max_tokens:,} new "
-                f"ones need KV memory for {request.max_kv_tokens:,} tokens; the pool holds "
-                f"{self.pool.num_blocks * self.pool.block_size:,} (engine.kv_tokens, engine.kv_memory)",
-            )
-        self.waiting.append(request)
+        check_request(request, self.pool)
+        self._num_added += 1
+        request.number = self._num_added
+        self._enqueue(request)
+
+    def cancel(self, request: Request) -> None:
+        """Forget a request that has not ended, between two steps."""
+        if request in self.waiting:
+            self._dequeue(request)
+        else:
+            self.running.remove(request)
+            self.tables.release(request)
+        self.policy.ended(request)
 
     def schedule(self) -> Schedule:
+        """The next step. Between two passes (schedule_every) it may be empty: nobody can go on, or all have ended."""
         schedule = Schedule()
-        self._serve_running(schedule)
-        # Whoever enters after a preemption would take the blocks the victim needs to come back.
-        if not schedule.preempted:
-            self._admit_waiting(schedule)
-        self.counters.num_steps += 1
+        if self.cadence.begin_step():
+            self._pass(schedule)
+        else:
+            self._go_on(schedule)
+        self._count(schedule)
         return schedule
 
     def update(self, schedule: Schedule, sampled: Sequence[int]) -> list[Request]:
-        """Take in what the step computed: one token for each of schedule.sampling_requests. Returns who has ended."""
+        """Take in what the step computed: one token for each of schedule.sampling_requests. Returns who has left."""
         for node in schedule.new_nodes:
             node.computed = True
-        sampling_requests = schedule.sampling_requests
         for item in schedule.scheduled:
             item.request.num_computed_tokens = item.end
-        finished = []
-        for request, token_id in zip(sampling_requests, sampled, strict=True):
+        ended = []
+        for request, token_id in zip(schedule.sampling_requests, sampled, strict=True):
             request.append(token_id)
             if request.finish_reason is not None:
-                self.tables.release(request)
-                finished.append(request)
+                ended.append(request)
         self.counters.num_output_tokens += len(sampled)
-        if finished:
-            self.running = [request for request in self.running if request.finish_reason is None]
-        return finished
+        if self.counters.num_steps % SAMPLE_EVERY == 0:
+            self.counters.count_slots(self.running, self.pool.block_size)
+        self._rank_again(self.policy.ran(schedule.sampling_requests))
+        leaving = self.cadence.leaving(ended, self.running)
+        for request in leaving:
+            self.tables.release(request)
+            self.policy.ended(request)
+            self.predictor.observe(request)
+        if leaving:
+            gone = set(leaving)
+            self.running = [request for request in self.running if request not in gone]
+        return leaving
 
     def abandon(self, schedule: Schedule) -> None:
         """The step failed, or all running requests are to start over: they give everything back and wait again."""
         for node in schedule.new_nodes:
             self.cache.forget(node)
-        for request in reversed(self.running):
-            self._give_back(request, Schedule())
-            self.waiting.appendleft(request)
-        self.running = []
+        self.tables.below.undo(schedule)
+        running = self.running
+        self.running = [request for request in running if request.finish_reason is not None]  # have still to leave
+        for request in running:
+            if request.finish_reason is None:
+                self._put_back(request)
+
+    def num_available(self, request: Request) -> int:
+        """Blocks the request may take: those that are free or can be made so, and not promised to others."""
+        available = self.tables.num_available
+        for other in self._promised:
+            if other is not request:
+                available -= max(0, self.tables.num_missing(other, other.max_kv_tokens))
+        return available
+
+    def first_waiting(self) -> Request | None:
+        """Who enters next."""
+        if self.only is None:
+            return self.waiting.first()
+        return next((request for request in self.only if request in self.waiting), None)
+
+    def enter(self, request: Request) -> None:
+        """A waiting request becomes a running one."""
+        self._dequeue(request)
+        insort(self.running, request, key=self.policy.rank)
+        if is_limited(request):
+            self._promised.append(request)
+
+    def preempt(self, index: int) -> Request:
+        """Take the place and the blocks of a running request that is not in the schedule."""
+        victim = self.running.pop(index)
+        self._put_back(victim)
+        return victim
 
     def check_integrity(self) -> None:
-        tables = [request.block_table for request in self.running]
-        self.pool.check_integrity(tables, self.cache.cached_blocks)
+        self.pool.check_integrity([request.block_table for request in self.running], self.cache.cached_blocks)
         self.cache.check_integrity()
+        self.tables.below.check_integrity()
         for request in self.running:
             held = len(request.block_table) * self.pool.block_size
             assert request.num_computed_tokens <= min(held, request.num_tokens)
+            assert request not in self.waiting
         assert not any(request.block_table for request in self.waiting)
+        assert self.running == sorted(self.running, key=self.policy.rank)
+
+    def _pass(self, schedule: Schedule) -> None:
+        self._promise()
+        if self.policy.preempts and self.batching.may_admit(len(self.running)):
+            displace(self)
+            self._promise()
+        self._serve_running(schedule)
+        # Whoever enters after a preemption would take the blocks the victim needs to come back.
+        if not schedule.preempted:
+            admit(self, schedule)
+        self.cadence.passed(self.running)
 
     def _serve_running(self, schedule: Schedule) -> None:
         position = 0
         while position < len(self.running) and schedule.num_tokens < self.limits.max_batch_tokens:
             request = self.running[position]
-            self.tables.reuse(request, schedule)
-            num_new_tokens = self._num_new_tokens(request, schedule)
-            if not self._make_room(request, num_new_tokens, schedule):
-                break
-            if num_new_tokens:
-                self._plan(request, num_new_tokens, schedule)
+            if request.num_computed_tokens < request.settled_until:
+                schedule.add(request, 1)
+            else:
+                self.builder.take(request, self.tables.match(request, self.num_available(request)), schedule)
+                num_new_tokens = self.builder.num_new_tokens(request, request.num_computed_tokens, schedule)
+                if not self._make_room(request, num_new_tokens, schedule):
+                    continue  # it had to go itself; those behind it have their room promised
+                self.builder.add(request, num_new_tokens, schedule)
             position += 1
 
-    def _admit_waiting(self, schedule: Schedule) -> None:
-        if not self.batching.may_admit(len(self.running)):
-            return
-        is_full = False
-        while self.waiting and len(self.running) < self.limits.max_running and not is_full:
-            request = self.waiting[0]
-            if self.only is not None and request not in self.only:
-                break
-            self.tables.reuse(request, schedule)
-            num_new_tokens = self._num_new_tokens(request, schedule)
-            is_full = num_new_tokens == 0
-            # All that is known of the request must fit, and leave every running one a block to grow into.
-            missing = self.tables.num_missing(request, request.num_tokens)
-            if is_full or missing + len(self.running) > self.tables.num_available:
-                self._give_back(request, schedule)
-                break
-            self.waiting.popleft()
-            self.running.append(request)
-            self.counters.num_prompt_tokens += request.num_prompt_tokens if request.high_water == 0 else 0
-            self._plan(request, num_new_tokens, schedule)
-        self.batching.admitted(is_full=is_full)
-
-    def _num_new_tokens(self, request: Request, schedule: Schedule) -> int:
-        """As many as fit in the step, possibly none.
-
-        A part of a prompt ends with a full block: one that ended inside a block could not be shared, and its siblings
-        would compute their own from there on. Only a step of less than a block has no choice.
-        """
-        budget = self.limits.max_batch_tokens - schedule.num_tokens
-        if request.num_remaining_tokens <= budget:
-            return request.num_remaining_tokens
-        end = request.num_computed_tokens + budget
-        aligned = end - end % self.pool.block_size
-        if aligned <= request.num_computed_tokens:
-            return 0 if schedule.num_tokens else budget
-        return aligned - request.num_computed_tokens
+    def _go_on(self, schedule: Schedule) -> None:
+        """Between two passes: those who run advance with the blocks there are, and expected seats are taken."""
+        self._promise()
+        for request in self.running:
+            if request.finish_reason is None and schedule.num_tokens < self.limits.max_batch_tokens:
+                num_new_tokens = self.builder.num_new_tokens(request, request.num_computed_tokens, schedule)
+                missing = self.tables.num_missing(request, request.num_computed_tokens + num_new_tokens)
+                if missing <= self.num_available(request):
+                    self.builder.add(request, num_new_tokens, schedule)
+        if self.cadence.has_successors:
+            admit(self, schedule)
 
     def _make_room(self, request: Request, num_new_tokens: int, schedule: Schedule) -> bool:
         """Preempt from the end of the running requests until the tokens fit; False if request itself had to go."""
-        missing = self.tables.num_missing(request, request.num_computed_tokens + num_new_tokens)
-        while missing > self.tables.num_available:
-            victim = self.running.pop()
-            self._give_back(victim, schedule)
+        end = request.num_computed_tokens + num_new_tokens
+        while self.tables.num_missing(request, end) > self.num_available(request):
+            index = len(self.running) - 1
+            while is_limited(self.running[index]):
+                index -= 1
+            victim = self.preempt(index)
             victim.num_preemptions += 1
             self.counters.num_preemptions += 1
             schedule.preempted.append(victim)
-            self.waiting.appendleft(victim)
             if victim is request:
                 return False
         return True
 
-    def _plan(self, request: Request, num_new_tokens: int, schedule: Schedule) -> None:
-        """Enter the tokens into the step, with blocks to hold them. There is room for them."""
-        item = schedule.add(request, num_new_tokens)
-        self.tables.extend(request, item.end, schedule)
-        num_found = max(0, min(item.start, request.num_prompt_tokens) - request.high_water)
-        request.num_cached_tokens += num_found
-        self.counters.num_cached_tokens += num_found
-        self.counters.num_computed_tokens += num_new_tokens
-        self.counters.num_recomputed_tokens += max(0, min(request.high_water, item.end) - item.start)
-        request.high_water = max(request.high_water, item.end)
+    def _count(self, schedule: Schedule) -> None:
+        self.counters.count_step(schedule)
+        self.congestion.observe(schedule.num_tokens, schedule.num_wasted_tokens, len(self.running))
+        self.counters.num_thrashes = self.congestion.num_thrashes
 
-    def _give_back(self, request: Request, schedule: Schedule) -> None:
-        """Take all blocks from a request that is not in the schedule."""
-        if schedule.copies:
-            schedule.copies = [copy for copy in schedule.copies if copy.request is not request]
+    def _promise(self) -> None:
+        self._promised = [request for request in self.running if is_limited(request)]
+
+    def _enqueue(self, request: Request) -> None:
+        self.foresight.add(request)
+        self.waiting.push(request)
+
+    def _dequeue(self, request: Request) -> None:
+        self.waiting.remove(request)
+        self.foresight.remove(request)
+        self.tables.waits_no_more(request)
+
+    def _put_back(self, request: Request) -> None:
         self.tables.release(request)
+        self._enqueue(request)
+
+    def _rank_again(self, changed: Sequence[Request]) -> None:
+        if not changed:
+            return
+        for request in changed:
+            if request in self.waiting:
+                self.waiting.rank_again(request)
+        self.running.sort(key=self.policy.rank)

@@ -1,5 +1,6 @@
 """One job on its way: its rows, what is known of them, and what is still to ask."""
 
+import hashlib
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -12,13 +13,14 @@ from batchrunner.data.outputs import Results, output_schema, output_tables, writ
 from batchrunner.data.prompts import Encoder
 from batchrunner.data.spool import Spool, SpooledRequest, write_spool
 from batchrunner.engine.request import Completion
+from batchrunner.engine_spec import EngineConfig
 from batchrunner.errors import DataError, RowError
 from batchrunner.plan.order import run_order
 from batchrunner.run.output_folder import OutputFolder
 from batchrunner.run.state import JobState, open_state
 from batchrunner.run.storage import Storage
 from batchrunner.run.summary import JobSummary, RunCounters
-from batchrunner.spec import EngineConfig, JobSpec
+from batchrunner.spec import JobSpec
 
 
 class JobRun:
@@ -29,7 +31,8 @@ class JobRun:
         self.spool = spool
         self.state = state
         self._folder = folder
-        self._order = run_order(spool.table["prompt"], spool.request_ids, policy, state.answered_ids())
+        self.group = _template_digest(job)
+        self._order = run_order(spool.table, spool.request_ids, policy, state.answered_ids())
         self.num_asked = len(self._order)
         self.num_pending = self.num_asked
         self.num_failed = spool.table["error_type"].length() - spool.table["error_type"].null_count
@@ -38,6 +41,13 @@ class JobRun:
     def num_done(self) -> int:
         """Rows that need nothing more; equal rows are done together."""
         return len(self.spool) - self.num_pending
+
+    @property
+    def mean_tokens(self) -> float:
+        """Prompt tokens and max_tokens of a row that can be asked, on average; shared beginnings count for each."""
+        sizes = pc.binary_length(self.spool.table["prompt"])
+        mean_prompt = (pc.mean(sizes).as_py() or 0.0) / 4
+        return mean_prompt + self.spool.default.max_tokens
 
     def requests(self) -> Iterator[SpooledRequest]:
         """What is still to ask, in the order it should run."""
@@ -114,6 +124,12 @@ def open_job(
     spool = write_spool(job, encoder, fingerprint, folder.scratch / "spool.arrow", on_rows)
     state = open_state(folder.state, storage)
     return JobRun(job, folder, spool, state, engine.policy)
+
+
+def _template_digest(job: JobSpec) -> str:
+    """The same for jobs that ask the same of other rows."""
+    template = job.model_dump_json(include={"prompt", "messages"})
+    return hashlib.sha256(template.encode()).hexdigest()[:16]
 
 
 def failed_completion(error: RowError, num_prompt_tokens: int) -> Completion:

@@ -25,6 +25,7 @@ _PAGE = """<!doctype html>
  <tr><td>of these found in the prefix cache<td class="n">{{ "{:,}".format(s.num_cached_tokens) }}
  <tr><td>output tokens<td class="n">{{ "{:,}".format(s.num_output_tokens) }}
  <tr><td>tokens computed in the last run<td class="n">{{ "{:,}".format(s.run.num_computed_tokens) }}
+ <tr><td>memory in the last run<td>{{ s.run.about_memory }}
  <tr><td>seconds of the last run<td class="n">{{ "{:,.1f}".format(s.run.seconds) }}
  <tr><td>computed by<td>{{ s.run.kernels }}
 </table>

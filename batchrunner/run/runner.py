@@ -1,7 +1,6 @@
 """A whole run: all jobs of a job file, one engine, one queue."""
 
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -10,11 +9,14 @@ from pathlib import Path
 from batchrunner.engine.engine import Engine
 from batchrunner.engine.fingerprint import model_fingerprint
 from batchrunner.engine.models import find_model
-from batchrunner.engine.request import Request
+from batchrunner.engine.request import Completion, Request
 from batchrunner.engine.tokenizer import Tokenizer
-from batchrunner.errors import DataError, ModelError, RowError, StorageError
+from batchrunner.errors import DataError, ModelError, StorageError
+from batchrunner.run.budget import describe_budget
+from batchrunner.run.feed import Feed, Unfinished
 from batchrunner.run.finished import job_digest
-from batchrunner.run.job_run import JobRun, failed_completion, open_job
+from batchrunner.run.job_run import JobRun, open_job
+from batchrunner.run.length_history import LengthHistory
 from batchrunner.run.output_folder import OutputFolder
 from batchrunner.run.progress import Progress, Snapshot
 from batchrunner.run.shutdown import Shutdown
@@ -22,10 +24,6 @@ from batchrunner.run.side_thread import SideThread
 from batchrunner.run.storage import Storage
 from batchrunner.run.summary import JobSummary, RunCounters
 from batchrunner.spec import JobFile, JobSpec
-
-# Requests waiting in the engine beyond those running: enough to fill a step, few enough to keep memory flat.
-MIN_WAITING = 512
-MAX_WAITING = 2 * MIN_WAITING
 
 
 @dataclass(eq=False, slots=True)
@@ -36,15 +34,6 @@ class OpenJob:
     digest: str
 
 
-@dataclass(frozen=True, slots=True)
-class Unfinished:
-    """What a running request has brought so far."""
-
-    job: JobRun
-    request_id: bytes
-    output_token_ids: list[int]
-
-
 class Runner:
     """Runs the jobs of a job file whose outputs are not done yet; their folders are locked by the caller."""
 
@@ -53,9 +42,9 @@ class Runner:
         self._progress = progress
         self._shutdown = shutdown
         self._storage = storage
-        self._owners: dict[Request, JobRun] = {}
         self._open: list[OpenJob] = []
         self._summaries: dict[str, JobSummary] = {}
+        self._num_thrashes = 0
         self._started = time.monotonic()
 
     def run(self, jobs: list[JobSpec]) -> dict[str, JobSummary]:
@@ -72,10 +61,13 @@ class Runner:
             self._complete_jobs(None)
             if self._open:
                 self._progress.note("loading the model")
-                engine = stack.enter_context(Engine(files, **self._job_file.engine.model_dump()))
+                history = LengthHistory({job.run.group for job in self._open})
+                engine = stack.enter_context(Engine(files, history.known, **self._job_file.engine.model_dump()))
                 self._progress.note(engine.kernels)
+                self._progress.note(describe_budget(engine.budget, [job.run for job in self._open]))
                 with SideThread("results") as side:
                     self._generate(engine, side)
+                history.save()
         return self._summaries
 
     def _open_job(self, job: JobSpec, tokenizer: Tokenizer, fingerprint: str) -> OpenJob:
@@ -102,28 +94,29 @@ class Runner:
 
         What is known of a job (its state, its counts) is changed by the side thread alone while steps run.
         """
-        queue = self._requests(engine, side)
+        feed = Feed(engine, [job.run for job in self._open], partial(self._refuse, side))
         self._started = time.monotonic()
         try:
             while True:
-                self._feed(engine, queue)
+                feed.fill()
                 if not engine.has_unfinished:
                     break
                 self._shutdown.check()
                 for request in engine.step():
-                    side.do(partial(self._finish, engine, self._owners.pop(request), request))
+                    side.do(partial(self._finish, engine, feed.owners.pop(request), request))
                 side.check()
                 if side.is_idle and any(job.run.state.is_sync_due for job in self._open):
-                    side.do(partial(self._save, self._unfinished(), self._counters(engine)))
+                    side.do(partial(self._save, feed.unfinished(), self._counters(engine)))
                 if any(job.run.num_pending == 0 for job in self._open):
                     side.drain()
                     self._complete_jobs(engine)
+                self._warn_of_thrashing(engine)
                 self._show(engine)
             side.drain()
         except (StorageError, DataError):
             raise  # no journal takes anything more; a second error would hide the first
         except BaseException:
-            side.do(partial(self._save, self._unfinished(), self._counters(engine)))
+            side.do(partial(self._save, feed.unfinished(), self._counters(engine)))
             side.drain()
             raise
         self._complete_jobs(engine)
@@ -131,33 +124,8 @@ class Runner:
     def _finish(self, engine: Engine, job: JobRun, request: Request) -> None:
         job.finish(bytes.fromhex(request.request_id), engine.completion(request))
 
-    def _requests(self, engine: Engine, side: SideThread) -> Iterator[Request]:
-        """The requests of all jobs, in order. Those the engine refuses become error rows on the way."""
-        for job in list(self._open):
-            for asked in job.run.requests():
-                try:
-                    saved = job.run.saved_tokens(asked.request_id)
-                    request = engine.request(asked.request_id.hex(), asked.token_ids, asked.sampling, saved)
-                    engine.add(request)
-                except RowError as error:
-                    failed = failed_completion(error, len(asked.token_ids))
-                    side.do(partial(job.run.finish, asked.request_id, failed))
-                    continue
-                self._owners[request] = job.run
-                yield request
-
-    def _feed(self, engine: Engine, queue: Iterator[Request]) -> None:
-        if engine.num_waiting < MIN_WAITING:
-            while engine.num_waiting < MAX_WAITING and next(queue, None) is not None:
-                pass
-
-    def _unfinished(self) -> list[Unfinished]:
-        """The tokens so far of requests that have some."""
-        return [
-            Unfinished(job, bytes.fromhex(request.request_id), request.output_token_ids)
-            for request, job in self._owners.items()
-            if request.num_output_tokens
-        ]
+    def _refuse(self, side: SideThread, job: JobRun, request_id: bytes, completion: Completion) -> None:
+        side.do(partial(job.finish, request_id, completion))
 
     def _save(self, unfinished: list[Unfinished], counters: RunCounters) -> None:
         """Make all results and the tokens of unfinished requests durable."""
@@ -175,7 +143,19 @@ class Runner:
 
     def _counters(self, engine: Engine) -> RunCounters:
         seconds = round(time.monotonic() - self._started, 3)
-        return RunCounters(**asdict(engine.counters), seconds=seconds, kernels=engine.kernels)
+        block_bytes = engine.budget.block_bytes
+        return RunCounters(
+            **asdict(engine.counters), seconds=seconds, kernels=engine.kernels, kv_block_bytes=block_bytes
+        )
+
+    def _warn_of_thrashing(self, engine: Engine) -> None:
+        if engine.counters.num_thrashes > self._num_thrashes:
+            self._num_thrashes = engine.counters.num_thrashes
+            self._progress.note(
+                f"KV memory is too small for what runs: {engine.counters.num_recomputed_tokens:,} of "
+                f"{engine.counters.num_computed_tokens:,} computed tokens were computed again after preemption. At "
+                f"most {engine.num_seats:,} requests run at once now; more engine.kv_memory would help"
+            )
 
     def _show(self, engine: Engine) -> None:
         if not self._open:

@@ -7,16 +7,39 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from batchrunner.engine.schedule import Counters
+from batchrunner.engine.counters import Counters
 from batchrunner.errors import EXIT_DONE, EXIT_FAILED_ROWS
 
 
 @dataclass(slots=True)
 class RunCounters(Counters):
-    """What the engine did in this run alone, for all jobs together, with which kernels, and how long it took."""
+    """What the engine did in this run alone, for all jobs together, with which kernels, and how long it took.
+
+    kv_block_bytes: of one KV block, the unit of the num_blocks_… counters.
+    """
 
     seconds: float = 0.0
     kernels: str = ""
+    kv_block_bytes: int = 0
+
+    @property
+    def about_memory(self) -> str:
+        """What the run did with its KV memory, in one line."""
+        parts = [f"{self.block_utilisation:.1%} of the KV slots in use held a token"]
+        if self.num_preemptions:
+            parts.append(f"{self.num_preemptions:,} preemptions for want of memory")
+        if self.num_displacements:
+            parts.append(f"{self.num_displacements:,} requests displaced by more urgent ones")
+        if self.num_recomputed_tokens:
+            parts.append(f"{self.num_recomputed_tokens:,} tokens computed again")
+        for place, down, up in (
+            ("host", self.num_blocks_to_host, self.num_blocks_from_host),
+            ("disk", self.num_blocks_to_disk, self.num_blocks_from_disk),
+        ):
+            if down or up:
+                megabytes = (down + up) * self.kv_block_bytes / 1e6
+                parts.append(f"{down:,} blocks moved to {place} and {up:,} back ({megabytes:,.1f} MB)")
+        return ", ".join(parts)
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ from batchrunner.bench.results import Entrant
 from batchrunner.bench.workloads import Workloads, WorkRow
 from batchrunner.engine.engine import Engine
 from batchrunner.engine.models import find_model
-from batchrunner.spec import EngineConfig
+from batchrunner.engine_spec import EngineConfig
 
 CONFIG = EngineConfig(kv_tokens=60_000)
 

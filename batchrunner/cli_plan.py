@@ -1,0 +1,37 @@
+"""`batchrun plan`: what a job file asks for and what memory there is for it, before anything is computed."""
+
+import json
+from pathlib import Path
+
+import click
+
+
+@click.command(short_help="Say what a job file asks for, and what memory there is.")
+@click.argument("job_file", type=click.Path(path_type=Path))
+@click.option("-o", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a value of the job file.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+def plan(job_file: Path, overrides: tuple[str, ...], as_json: bool) -> int:
+    """Read and tokenise the rows of JOB_FILE and say what they ask for: requests, tokens, rows that will fail; and what
+    memory there is for them here and now: weights, activations, KV blocks, rows at once. No weights are loaded."""
+    from batchrunner.job_file import load_job_file, parse_override
+    from batchrunner.planning import plan_job_file
+
+    found = plan_job_file(load_job_file(job_file, dict(map(parse_override, overrides))))
+    if as_json:
+        click.echo(json.dumps(found.to_dict(), indent=2))
+        return 0
+    for job in found.jobs:
+        click.echo(
+            f"{job.name}: {job.num_rows:,} rows, {job.num_requests:,} distinct requests; {job.num_prompt_tokens:,} "
+            f"prompt tokens, answers of at most {job.num_answer_tokens:,}; {job.mean_tokens:,.0f} tokens a row"
+        )
+        for kind, count in job.errors.items():
+            click.echo(f"  {count:,} rows cannot be asked: {kind}")
+        if job.num_too_large:
+            click.echo(f"  {job.num_too_large:,} rows will fail: the whole KV pool does not hold prompt and answer")
+    click.echo(f"{found.budget}")
+    click.echo(
+        f"{found.num_rows_at_once:,} average rows fit at once if they share nothing and their answers are as long as "
+        f"they may be; up to {found.max_running:,} run at once, which takes {found.peak_share:.0%} of the pool"
+    )
+    return 0

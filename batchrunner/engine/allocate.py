@@ -1,0 +1,59 @@
+"""From the configuration to memory: the KV pool of a loaded model, and the tiers below it."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from batchrunner.engine.build_scheduler import build_foresight
+from batchrunner.engine.foresight import Foresight
+from batchrunner.engine.limits import Limits
+from batchrunner.engine.memory import Budget, free_host_bytes, num_host_blocks, num_kv_blocks
+from batchrunner.engine.model_runner import ModelRunner
+from batchrunner.engine.schedule import Place
+from batchrunner.engine.swap_choice import MeasuredCosts
+from batchrunner.engine.tiers.disk_file import DiskFile
+from batchrunner.engine.tiers.keeping import disk_tier
+from batchrunner.engine.tiers.tier import Tier
+from batchrunner.engine_spec import EngineConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    budget: Budget
+    limits: Limits
+    foresight: Foresight
+    tiers: list[Tier]
+    disk: DiskFile | None
+    costs: MeasuredCosts
+
+
+def allocate_memory(config: EngineConfig, runner: ModelRunner, limits: Limits, identity: str) -> Memory:
+    """Give the runner its KV cache. identity: of whatever kept KV must agree with.
+
+    Raises DeviceError for memory that is not there, StorageError for a disk tier that cannot be made.
+    """
+    block_bytes = runner.kv_bytes_per_token * config.block_size
+    num_blocks = num_kv_blocks(config, runner.kv_bytes_per_token, runner.device.type, runner.free_bytes)
+    pool_in_host = num_blocks * block_bytes if runner.device.type == "cpu" else 0
+    num_host = num_host_blocks(config, num_blocks, block_bytes, free_host_bytes() - pool_in_host)
+    costs = MeasuredCosts(config.block_size)
+    foresight = build_foresight(config)
+    tiers = [Tier(Place.HOST, num_host, foresight)] if num_host else []
+    disk = None
+    if config.tiers.disk is not None:
+        spec = config.tiers.disk
+        disk = DiskFile.open(Path(spec.path), spec.size, block_bytes, identity, keep=spec.keep)
+        tiers.append(disk_tier(disk, foresight))
+    runner.allocate(num_blocks, config.block_size, costs, num_host, disk)
+    if config.has_fixed_pool:
+        runner.store.reserve()
+    runner.store.measure()
+    budget = Budget(
+        weight_bytes=runner.weight_bytes,
+        activation_bytes=runner.activation_bytes(limits),
+        kv_bytes_per_token=runner.kv_bytes_per_token,
+        block_size=config.block_size,
+        num_blocks=num_blocks,
+        num_host_blocks=num_host,
+        disk_bytes=config.tiers.disk.size if config.tiers.disk else 0,
+    )
+    return Memory(budget, limits, foresight, tiers, disk, costs)

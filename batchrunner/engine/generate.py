@@ -1,0 +1,67 @@
+"""Many prompts at once, answered in their order: what Engine.generate does."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from batchrunner.engine.request import Completion, Request
+from batchrunner.errors import RowError, UsageError
+from batchrunner.identity import request_digest, with_occurrence
+from batchrunner.spec import SamplingParams
+
+if TYPE_CHECKING:
+    from batchrunner.engine.engine import Engine
+
+
+def generate(
+    engine: "Engine",
+    prompts: Sequence[str | Sequence[int]],
+    sampling: SamplingParams | Sequence[SamplingParams] | None,
+    on_finished: Callable[[int], None] | None,
+) -> list[Completion]:
+    """See Engine.generate."""
+    if isinstance(prompts, str):
+        raise UsageError("generate() takes a list of prompts; put the text into a list")
+    params = _one_for_each(sampling, len(prompts))
+    token_ids = [engine.encode(prompt) for prompt in prompts]
+    order: Iterable[int] = range(len(prompts))
+    if engine.config.policy == "prefix":
+        order = sorted(order, key=token_ids.__getitem__)
+    completions: list[Completion | None] = [None] * len(prompts)
+    index_of: dict[Request, int] = {}
+    occurrences: Counter[bytes] = Counter()
+    for index in order:
+        digest = request_digest(engine.fingerprint, token_ids[index], params[index])
+        request_id = with_occurrence(digest, occurrences[digest]).hex()
+        occurrences[digest] += not params[index].is_greedy
+        try:
+            index_of[engine.request(request_id, token_ids[index], params[index])] = index
+        except RowError as error:
+            completions[index] = _failed(error, token_ids[index])
+    engine.prepare(list(index_of))
+    for request, index in list(index_of.items()):
+        try:
+            engine.add(request)
+        except RowError as error:
+            completions[index] = _failed(error, token_ids[index_of.pop(request)])
+    while index_of:
+        for request in engine.step():
+            index = index_of.pop(request)
+            completions[index] = engine.completion(request)
+            if on_finished is not None:
+                on_finished(index)
+    return [completion for completion in completions if completion is not None]
+
+
+def _failed(error: RowError, token_ids: Sequence[int]) -> Completion:
+    return Completion("", (), "error", len(token_ids), 0, error=error)
+
+
+def _one_for_each(sampling: SamplingParams | Sequence[SamplingParams] | None, count: int) -> list[SamplingParams]:
+    if sampling is None:
+        sampling = SamplingParams()
+    if isinstance(sampling, SamplingParams):
+        return [sampling] * count
+    if len(sampling) != count:
+        raise UsageError(f"{count} prompts, but {len(sampling)} sampling parameters; give one, or one for each prompt")
+    return list(sampling)

@@ -1,0 +1,1 @@
+"""In which order requests run, and who gives way: one small class a policy."""

@@ -1,0 +1,1 @@
+"""How many tokens will a request generate? One answer a file; all of them are LengthPredictors."""

@@ -1,0 +1,1 @@
+"""Where blocks of KV lie besides the device."""

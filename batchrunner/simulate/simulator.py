@@ -1,0 +1,102 @@
+"""The engine's own scheduler, tiers and policies over a cost model: a clock in place of a model.
+
+The loop is the engine's: schedule, run, update. Running a step moves the clock by what the cost model says, and samples
+each request's next token from what the load says its answer is.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+
+from batchrunner.engine.build_scheduler import build_foresight, build_scheduler, limits_for
+from batchrunner.engine.predictors.build_predictor import build_predictor
+from batchrunner.engine.predictors.history import History
+from batchrunner.engine.predictors.predictor import LengthPredictor
+from batchrunner.engine.request import Request
+from batchrunner.engine.schedule import Place
+from batchrunner.engine.scheduler import Scheduler
+from batchrunner.engine.swap_choice import MeasuredCosts
+from batchrunner.engine.tiers.tier import Tier
+from batchrunner.engine_spec import EngineConfig
+from batchrunner.errors import UsageError
+from batchrunner.simulate.arrivals import Arrivals
+from batchrunner.simulate.device import Device
+from batchrunner.simulate.least_work import LeastWork
+from batchrunner.simulate.loads import SimRow
+from batchrunner.simulate.model_shape import ModelShape
+from batchrunner.simulate.prompt_order import PromptOrder
+from batchrunner.simulate.report import SimReport
+from batchrunner.simulate.roofline import Roofline
+from batchrunner.simulate.sim_run import Machine, SimRun
+from batchrunner.simulate.sizes import Sizes, device_kind, measured_costs
+from batchrunner.simulate.step_costs import StepCosts
+
+TextOf = Callable[[Request], str]
+
+
+class Simulator:
+    """An engine of this configuration on this device.
+
+    costs: of the steps; None: the roofline of shape on device. text_of: a request's prompt as text, for predictors
+    that read it.
+
+    Raises DeviceError for a pool that does not fit the device, UsageError for a predictor that cannot be had.
+    """
+
+    def __init__(
+        self,
+        config: EngineConfig,
+        shape: ModelShape,
+        device: Device,
+        costs: StepCosts | None = None,
+        text_of: TextOf | None = None,
+    ) -> None:
+        if text_of is None and config.lengths not in ("history", "max_tokens"):
+            raise UsageError(
+                "engine.lengths: a predictor that reads prompts needs their text, and these rows have none; "
+                "choose history or max_tokens"
+            )
+        self.config = config
+        self.sizes = Sizes.of(config, shape, device)
+        self.limits = limits_for(config, device_kind(device))
+        self.costs = costs or Roofline(shape, device, config.block_size)
+        self._max_position = shape.max_position
+        self._device = device
+        self._text_of = text_of or _no_text
+
+    def run(self, rows: Sequence[SimRow], predictor: LengthPredictor | None = None) -> SimReport:
+        """Answer the rows. predictor: in place of the configured one (Oracle: the lengths are known)."""
+        order = PromptOrder.of(rows)
+        measured = measured_costs(self.config.block_size, self.costs, self.limits)
+        arrivals = Arrivals(rows, _queue_order(rows, order, self.config))
+        with ExitStack() as on_close:
+            if predictor is None:
+                predictor = build_predictor(self.config, self._text_of, History(), on_close)
+            sizes = self.sizes.at_most(_most_blocks(rows, self.config.block_size) + self.limits.max_running)
+            scheduler = self._scheduler(sizes, measured, predictor)
+            machine = Machine(self.costs, measured, self._device.scheduling_seconds, self.sizes.pool)
+            run = SimRun(rows, arrivals, scheduler, machine, self._max_position)
+            run.run()
+        work = LeastWork.of(rows, list(run.tally.end_seconds), order, self.limits.max_running)
+        least = self.costs.least_seconds(work)
+        return SimReport.of(run.tally, scheduler.counters, arrivals.ready_seconds, least, self.sizes.pool)
+
+    def _scheduler(self, sizes: Sizes, measured: MeasuredCosts, predictor: LengthPredictor) -> Scheduler:
+        foresight = build_foresight(self.config)
+        below = {Place.HOST: sizes.host, Place.DISK: sizes.disk}
+        tiers = [Tier(place, size, foresight) for place, size in below.items() if size]
+        return build_scheduler(self.config, sizes.pool, self.limits, predictor, foresight, tiers, measured)
+
+
+def _queue_order(rows: Sequence[SimRow], order: PromptOrder, config: EngineConfig) -> list[int]:
+    """Job by job, as the runner asks; within a job by prefix if the policy says so, else in the order of the input."""
+    jobs = {group: number for number, group in enumerate(dict.fromkeys(row.group for row in rows))}
+    within = order.by_prefix if config.policy == "prefix" else range(len(rows))
+    return sorted(within, key=lambda index: jobs[rows[index].group])
+
+
+def _most_blocks(rows: Sequence[SimRow], block_size: int) -> int:
+    return sum(-(-(len(row.token_ids) + row.max_tokens) // block_size) for row in rows)
+
+
+def _no_text(request: Request) -> str:
+    raise AssertionError("a predictor that needs no text asked for it")

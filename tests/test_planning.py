@@ -1,0 +1,72 @@
+"""`batchrun plan`: rows, tokens and memory, before a weight is loaded."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from jobs_for_tests import job_file, write_jsonl
+
+from batchrunner import Engine
+from batchrunner.cli import cli
+from batchrunner.errors import DeviceError
+from batchrunner.planning import JobFilePlan, plan_job_file
+
+
+def plan_of(
+    chat_model: Path, tmp_path: Path, rows: list[Any], job: dict[str, Any] | None = None, **engine: Any
+) -> JobFilePlan:
+    write_jsonl(tmp_path / "in.jsonl", rows)
+    return plan_job_file(job_file(chat_model, tmp_path, job or {}, **engine))
+
+
+def test_rows_tokens_and_failures_are_counted(chat_model: Path, tmp_path: Path) -> None:
+    rows = [{"text": "abc"}, {"text": "abc"}, {"text": "defgh"}, {"text": None}, {"other": 1}, "{broken"]
+    plan = plan_of(chat_model, tmp_path, rows, {"sampling": {"max_tokens": 7}})
+    job = plan.jobs[0]
+    assert (job.num_rows, job.num_failed, job.num_requests) == (6, 3, 2)
+    assert sum(job.errors.values()) == 3
+    # BOS, "Say: " and the text, one token a byte.
+    assert job.num_prompt_tokens == 2 * (1 + 5 + 3) + (1 + 5 + 5)
+    assert job.num_answer_tokens == 3 * 7
+    assert job.mean_tokens == (29 + 21) / 3
+
+
+def test_the_budget_is_that_of_the_run(chat_model: Path, tmp_path: Path) -> None:
+    plan = plan_of(chat_model, tmp_path, [{"text": "abc"}], kv_tokens=640, block_size=16)
+    with Engine(chat_model, kv_tokens=640, block_size=16) as engine:
+        assert plan.budget.kv_bytes_per_token == engine.budget.kv_bytes_per_token == 2 * 2 * 2 * 8 * 4
+        assert plan.budget.weight_bytes == engine.budget.weight_bytes
+        assert plan.budget.num_blocks == engine.budget.num_blocks == 40
+        assert plan.budget.kv_bytes == 640 * 256
+
+
+def test_rows_that_the_pool_never_holds_are_counted_beforehand(chat_model: Path, tmp_path: Path) -> None:
+    rows = [{"text": "a"}, {"text": "a" * 60}]
+    plan = plan_of(chat_model, tmp_path, rows, {"sampling": {"max_tokens": 20}}, kv_tokens=64)
+    assert plan.jobs[0].num_too_large == 1
+    assert plan.peak_share > 1
+
+
+def test_memory_that_is_not_there_is_refused(chat_model: Path, tmp_path: Path) -> None:
+    with pytest.raises(DeviceError, match=r"engine.kv_memory"):
+        plan_of(chat_model, tmp_path, [{"text": "a"}], kv_tokens=None, kv_memory="900TiB")
+
+
+def test_the_verb_prints_a_table_or_json(chat_model: Path, tmp_path: Path) -> None:
+    write_jsonl(tmp_path / "in.jsonl", [{"text": "abc"}, {"text": None}])
+    job = tmp_path / "jobs.yaml"
+    job.write_text(
+        f"model: {chat_model}\nengine: {{kv_tokens: 640}}\n"
+        "jobs: [{name: one, input: in.jsonl, output: out, prompt: '{{ text }}'}]\n"
+    )
+    printed = CliRunner().invoke(cli, ["plan", str(job)], standalone_mode=False)
+    assert printed.return_value == 0
+    assert "one: 2 rows, 1 distinct requests; 4 prompt tokens" in printed.output
+    assert "1 rows cannot be asked: null_value" in printed.output
+    assert "40 blocks of 16 = 640 tokens of 256 bytes" in printed.output
+    found = json.loads(CliRunner().invoke(cli, ["plan", str(job), "--json"]).output)
+    assert found["budget"]["num_blocks"] == 40
+    assert found["num_rows_at_once"] == 2
+    assert not (tmp_path / "out").exists()
