@@ -1,9 +1,12 @@
 """`batchrun plan`: what a job file asks for and what memory there is for it, before anything is computed."""
 
 import json
+import time
 from pathlib import Path
 
 import click
+
+PROGRESS_SECONDS = 10.0
 
 
 @click.command(short_help="Say what a job file asks for, and what memory there is.")
@@ -16,7 +19,15 @@ def plan(job_file: Path, overrides: tuple[str, ...], as_json: bool) -> int:
     from batchrunner.job_file import load_job_file, parse_override
     from batchrunner.planning import plan_job_file
 
-    found = plan_job_file(load_job_file(job_file, dict(map(parse_override, overrides))))
+    last = time.monotonic()
+
+    def on_rows(name: str, count: int) -> None:
+        nonlocal last
+        if time.monotonic() - last > PROGRESS_SECONDS:
+            last = time.monotonic()
+            click.echo(f"{name}: {count:,} rows read", err=True)
+
+    found = plan_job_file(load_job_file(job_file, dict(map(parse_override, overrides))), on_rows)
     if as_json:
         click.echo(json.dumps(found.to_dict(), indent=2))
         return 0
@@ -27,11 +38,14 @@ def plan(job_file: Path, overrides: tuple[str, ...], as_json: bool) -> int:
         )
         for kind, count in job.errors.items():
             click.echo(f"  {count:,} rows cannot be asked: {kind}")
+        if job.num_too_long:
+            click.echo(f"  {job.num_too_long:,} rows will fail: the prompt leaves no room in the model's context")
         if job.num_too_large:
             click.echo(f"  {job.num_too_large:,} rows will fail: the whole KV pool does not hold prompt and answer")
     click.echo(f"{found.budget}")
+    enough = "that is enough for them" if found.peak_share <= 1 else "the others wait for memory"
     click.echo(
         f"{found.num_rows_at_once:,} average rows fit at once if they share nothing and their answers are as long as "
-        f"they may be; up to {found.max_running:,} run at once, which takes {found.peak_share:.0%} of the pool"
+        f"they may be; up to {found.max_running:,} run at once: {enough}"
     )
     return 0

@@ -22,6 +22,7 @@ LOAD_MODEL = "llama-3.1-8b"  # of made-up loads
 LOAD = {"model": "-", "engine": {}, "jobs": [{"name": "load", "input": "-", "output": "-", "prompt": "-"}]}
 ORACLE = ("engine.lengths", "oracle")  # no predictor of the engine's
 ENDINGS = (".png", ".svg")
+SAME_FOR_ALL = ("engine.device", "engine.dtype", "engine.quantization")  # the model and the machine are made once
 
 
 @click.command(short_help="Predict what a job takes, on any machine.")
@@ -110,6 +111,8 @@ def _combinations(compare: tuple[str, ...]) -> list[dict[str, Any]]:
         if not key or not all(values.split(",")):
             raise UsageError(f"--compare {text}: write KEY=A,B with values of an engine option, as in policy=fcfs,sjf")
         key = key if key.startswith("engine.") else f"engine.{key}"
+        if key in SAME_FOR_ALL:
+            raise UsageError(f"--compare {text}: all have the same {key}; simulate twice, with --device or -o {key}=…")
         options.append([parse_override(f"{key}={value}") for value in values.split(",")])
     return [dict(chosen) for chosen in product(*options)]
 

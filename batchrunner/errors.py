@@ -7,6 +7,7 @@
     ├── DeviceError         69   the device asked for is not there
     ├── OutputError         73   the output cannot be created
     ├── StorageError        74   reading or writing failed
+    │   └── TierError            the disk tier of the KV cache cannot be written; results still can
     ├── Interrupted         75   stopped on request, its state saved; run again to go on
     ├── LockedError         75   another runner works on this output
     ├── JobFileError        78   the job file is wrong
@@ -49,6 +50,10 @@ class OutputError(BatchrunError):
 
 class StorageError(BatchrunError):
     exit_code = 74
+
+
+class TierError(StorageError):
+    pass
 
 
 class Interrupted(BatchrunError):  # noqa: N818  it is no fault

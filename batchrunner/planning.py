@@ -1,5 +1,6 @@
 """What a job file asks for, and what memory there is for it: known before a weight is loaded."""
 
+import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -30,6 +31,7 @@ class PlannedJob:
     num_requests: int
     num_prompt_tokens: int
     num_answer_tokens: int
+    num_too_long: int  # rows whose prompt fills the model's context
     num_too_large: int  # rows whose prompt and answer the whole KV pool would not hold
 
     @property
@@ -83,6 +85,7 @@ def plan_job_file(job_file: JobFile, on_rows: Callable[[str, int], None] = lambd
     config, device = job_file.engine, device_for(job_file.engine)
     dtype = "float32" if config.dtype == "auto" and device.type == "cpu" else config.dtype
     shape = ModelShape.from_config(files.folder / "config.json", dtype)
+    config_json = json.loads((files.folder / "config.json").read_text())
     limits = limits_for(config, device.type)
     free = free_host_bytes()
     if device.type == "cuda":
@@ -98,7 +101,12 @@ def plan_job_file(job_file: JobFile, on_rows: Callable[[str, int], None] = lambd
     budget = Budget(
         weight_bytes=shape.weight_bytes,
         activation_bytes=activation_bytes(
-            limits.max_batch_tokens, shape.hidden, 4 * shape.hidden, num_logits, shape.vocabulary, shape.dtype_bytes
+            limits.max_batch_tokens,
+            shape.hidden,
+            int(config_json.get("intermediate_size") or 4 * shape.hidden),
+            num_logits,
+            shape.vocabulary,
+            shape.dtype_bytes,
         ),
         kv_bytes_per_token=shape.kv_bytes_per_token,
         block_size=config.block_size,
@@ -112,7 +120,7 @@ def plan_job_file(job_file: JobFile, on_rows: Callable[[str, int], None] = lambd
         for index, job in enumerate(job_file.jobs):
             counter = _Counter(job.name, on_rows)
             spool = write_spool(job, tokenizer, "", Path(folder) / f"{index}.arrow", counter)
-            jobs.append(_planned(job, spool, budget))
+            jobs.append(_planned(job, spool, budget, shape.max_position))
             del spool  # its file is mapped
     return JobFilePlan(jobs, device.type, budget, limits.max_running)
 
@@ -126,13 +134,16 @@ class _Counter:
         self._on_rows(self._name, self._count)
 
 
-def _planned(job: JobSpec, spool: Spool, budget: Budget) -> PlannedJob:
+def _planned(job: JobSpec, spool: Spool, budget: Budget, context_len: int) -> PlannedJob:
     table = spool.table
     num_tokens = pc.divide(pc.binary_length(table["prompt"]), TOKEN_BYTES)
     asked = table["error_type"].is_null().to_pylist()
-    answers = [spool.sampling(row).max_tokens if is_asked else 0 for row, is_asked in enumerate(asked)]
     sizes = num_tokens.to_pylist()
-    needed = (size + answer - 1 for size, answer in zip(sizes, answers, strict=True) if size is not None)
+    answers = [
+        max(0, min(spool.sampling(row).max_tokens, context_len - size)) if size is not None else 0
+        for row, size in enumerate(sizes)
+    ]
+    needed = (size + answer - 1 for size, answer in zip(sizes, answers, strict=True) if size is not None and answer)
     counted = pc.value_counts(table["error_type"].combine_chunks().drop_null()).to_pylist()
     return PlannedJob(
         name=job.name,
@@ -142,5 +153,6 @@ def _planned(job: JobSpec, spool: Spool, budget: Budget) -> PlannedJob:
         num_requests=pc.count_distinct(spool.request_ids, mode="only_valid").as_py(),
         num_prompt_tokens=pc.sum(num_tokens).as_py() or 0,
         num_answer_tokens=sum(answers),
+        num_too_long=sum(size is not None and size >= context_len for size in sizes),
         num_too_large=sum(tokens > budget.num_kv_tokens for tokens in needed),
     )

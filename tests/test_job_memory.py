@@ -12,6 +12,7 @@ from jobs_for_tests import SilentProgress, job_file, write_jsonl
 from batchrunner.cache_folder import cache_folder
 from batchrunner.engine.engine import Engine
 from batchrunner.engine.request import Request
+from batchrunner.errors import DataError
 from batchrunner.run.submit import run_job_file
 from batchrunner.run.summary import Summary
 
@@ -99,12 +100,18 @@ def test_urgent_rows_of_all_jobs_run_first(chat_model: Path, tmp_path: Path, mon
     assert [priority for _, priority in added] == [2, 2, 1, 1, 1, 1, 1, 0, 0]
 
 
-@pytest.mark.parametrize("value", ["high", 1.5, True, 10_000_000])
+@pytest.mark.parametrize("value", ["high", 1.5, True, 10_000_000, float("inf")])
 def test_a_priority_that_is_none_is_an_error_row(chat_model: Path, tmp_path: Path, value: Any) -> None:
     write_jsonl(tmp_path / "in.jsonl", [{"text": "a", "urgency": value}, {"text": "b", "urgency": None}])
     summary, _ = run(chat_model, tmp_path, {"priority": {"column": "urgency"}, "sampling": {"max_tokens": 2}})
     assert summary.jobs[0].errors == {"bad_parameter": 1}
     assert "priority from column 'urgency'" in summary.jobs[0].example_errors["bad_parameter"]
+
+
+def test_a_priority_column_that_is_nowhere_is_refused_at_the_start(chat_model: Path, tmp_path: Path) -> None:
+    write_jsonl(tmp_path / "in.jsonl", [{"text": "a"}])
+    with pytest.raises(DataError, match="priority: the input has no column 'urgncy'; it has text"):
+        run(chat_model, tmp_path, {"priority": {"column": "urgncy"}})
 
 
 def test_lengths_of_a_template_are_remembered_for_the_next_run(

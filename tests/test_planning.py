@@ -49,6 +49,13 @@ def test_rows_that_the_pool_never_holds_are_counted_beforehand(chat_model: Path,
     assert plan.peak_share > 1
 
 
+def test_rows_longer_than_the_context_are_counted_and_answers_end_with_it(chat_model: Path, tmp_path: Path) -> None:
+    rows = [{"text": "a" * 600}, {"text": "a" * 494}]  # the context holds 512 tokens, six are not the text's
+    plan = plan_of(chat_model, tmp_path, rows, {"sampling": {"max_tokens": 100}}, kv_tokens=1024)
+    assert (plan.jobs[0].num_too_long, plan.jobs[0].num_too_large) == (1, 0)
+    assert plan.jobs[0].num_answer_tokens == 12
+
+
 def test_memory_that_is_not_there_is_refused(chat_model: Path, tmp_path: Path) -> None:
     with pytest.raises(DeviceError, match=r"engine.kv_memory"):
         plan_of(chat_model, tmp_path, [{"text": "a"}], kv_tokens=None, kv_memory="900TiB")

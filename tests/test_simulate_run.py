@@ -181,7 +181,7 @@ def test_the_picture(ending: str, tmp_path: Path) -> None:
 
 
 def test_any_order_and_arrival_ends() -> None:
-    """Small pools, all policies: the scheduler never stalls. A coarse net; test_scheduler.py has the fine ones."""
+    """Small pools, all policies: the scheduler never stalls. test_scheduler_machine.py looks closer."""
     for seed in range(20):
         rng = random.Random(seed)
         rows = [

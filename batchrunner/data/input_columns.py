@@ -9,7 +9,7 @@ from batchrunner.data.columns import JsonColumns, check_values, input_tables, pa
 from batchrunner.data.rows import Row
 from batchrunner.data.sources import InputFile, find_inputs
 from batchrunner.errors import DataError
-from batchrunner.spec import JobSpec
+from batchrunner.spec import ColumnRef, JobSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +94,12 @@ class ColumnFinder:
         for name in self._job.columns or ():
             if name not in names:
                 raise DataError(f"{self._job.name}: columns: the input has no {name!r}; it has {', '.join(names)}")
-        for parameter, name in self._job.sampling.columns().items():
+        named = {f"sampling.{parameter}": name for parameter, name in self._job.sampling.columns().items()}
+        if isinstance(self._job.priority, ColumnRef):
+            named["priority"] = self._job.priority.column
+        for key, name in named.items():
             if name not in names:
-                message = f"sampling.{parameter}: the input has no column {name!r}; it has {', '.join(names)}"
+                message = f"{key}: the input has no column {name!r}; it has {', '.join(names)}"
                 raise DataError(f"{self._job.name}: {message}")
 
     def _check_collisions(self, names: Sequence[str]) -> None:

@@ -96,8 +96,8 @@ class PromptBuilder:
         value = values.get(column)
         if value is None or value != value:  # null and NaN mean the default, as they do for sampling
             return 0
-        is_whole = isinstance(value, int | float) and not isinstance(value, bool) and int(value) == value
-        if not is_whole or abs(value) > MAX_PRIORITY:
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or abs(value) > MAX_PRIORITY or int(value) != value:
             raise RowError(
                 "bad_parameter",
                 f"priority from column {column!r}: {shortened(value)}: should be a whole number from "

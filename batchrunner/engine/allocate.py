@@ -1,5 +1,6 @@
 """From the configuration to memory: the KV pool of a loaded model, and the tiers below it."""
 
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,14 +40,17 @@ def allocate_memory(config: EngineConfig, runner: ModelRunner, limits: Limits, i
     foresight = build_foresight(config)
     tiers = [Tier(Place.HOST, num_host, foresight)] if num_host else []
     disk = None
-    if config.tiers.disk is not None:
-        spec = config.tiers.disk
-        disk = DiskFile.open(Path(spec.path), spec.size, block_bytes, identity, keep=spec.keep)
-        tiers.append(disk_tier(disk, foresight))
-    runner.allocate(num_blocks, config.block_size, costs, num_host, disk)
-    if config.has_fixed_pool:
-        runner.store.reserve()
-    runner.store.measure()
+    with ExitStack() as on_error:
+        if config.tiers.disk is not None:
+            spec = config.tiers.disk
+            disk = DiskFile.open(Path(spec.path), spec.size, block_bytes, identity, keep=spec.keep)
+            on_error.callback(disk.close)
+            tiers.append(disk_tier(disk, foresight))
+        runner.allocate(num_blocks, config.block_size, costs, num_host, disk)
+        if config.has_fixed_pool:
+            runner.store.reserve()
+        runner.store.measure()
+        on_error.pop_all()
     budget = Budget(
         weight_bytes=runner.weight_bytes,
         activation_bytes=runner.activation_bytes(limits),

@@ -28,9 +28,8 @@ class Cadence:
 
     def begin_step(self) -> bool:
         """Whether a pass is due before this step."""
-        self.has_passed = self._steps_left == 0
-        if not self.has_passed:
-            self._steps_left -= 1
+        self.has_passed = self._steps_left == 0 and not self._lingering  # they leave with the step before
+        self._steps_left = max(0, self._steps_left - 1)
         return self.has_passed
 
     def passed(self, running: Sequence[Request]) -> None:
@@ -42,8 +41,6 @@ class Cadence:
 
     def leaving(self, ended: list[Request], running: Sequence[Request]) -> list[Request]:
         """Who leaves now, of those that ended with this step and before."""
-        for request in ended:
-            self._lengths.pop(request, None)
         if self._steps_left == 0 or len(self._lingering) + len(ended) == len(running):
             leaving, self._lingering = self._lingering + ended, []
             self._steps_left = 0
@@ -52,6 +49,10 @@ class Cadence:
         self._lingering += [request for request in ended if request not in self._expected]
         self.has_successors = self.has_successors or bool(leaving)
         return leaving
+
+    def forget(self, request: Request) -> None:
+        """It has left, or was cancelled."""
+        self._lengths.pop(request, None)
 
     def num_growing(self, running: Sequence[Request], num_free: int) -> int:
         """How many running requests need one more block before they end; at most as exact as num_free asks for."""

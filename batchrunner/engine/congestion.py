@@ -45,8 +45,9 @@ class Congestion:
     def _num_possible(self) -> float:
         """Tokens of prompts that could have been computed in the window."""
         costs = self._costs
-        if costs is None or costs.tokens_per_second is None:
+        if costs is None:
             return self._num_computed
-        seconds = costs.busy_seconds - self._busy_seconds
-        self._busy_seconds = costs.busy_seconds
+        seconds, self._busy_seconds = costs.busy_seconds - self._busy_seconds, costs.busy_seconds
+        if costs.tokens_per_second is None:
+            return self._num_computed
         return max(self._num_computed, seconds * costs.tokens_per_second)

@@ -14,8 +14,8 @@ class Counters:
     num_cached_tokens: prompt tokens found in the cache, in whatever tier; a token counts only the first time its
     request meets it. What a preempted request computes again is recomputed, never cached; what it finds again on a
     lower tier is among the blocks loaded. num_displacements: requests that gave way to more urgent ones, apart from
-    num_preemptions, which want of memory forced. num_held_slots, num_used_slots: sums over steps, of KV slots in the
-    block tables of running requests and of those that hold a token.
+    num_preemptions, which want of memory forced. num_held_slots, num_used_slots: sums over every 16th step, of KV slots
+    in the block tables of running requests and of those that hold a token.
     """
 
     num_steps: int = 0

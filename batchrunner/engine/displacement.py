@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from batchrunner.engine.admission import is_limited
 from batchrunner.engine.chain import block_keys
 from batchrunner.engine.request import Request
 
@@ -28,6 +29,8 @@ def displace(scheduler: "Scheduler") -> None:
             scheduler.waiting.remove(head)
             chosen.append(head)
             num_blocks = needed
+        elif is_limited(scheduler.running[-1]):
+            break
         elif computing is None and scheduler.policy.displaces(head, scheduler.running[-1]):
             scheduler.preempt(len(scheduler.running) - 1)
             scheduler.counters.num_displacements += 1

@@ -1,9 +1,10 @@
 """The engine: requests in, tokens out, one step at a time."""
 
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from pydantic import ValidationError
 
@@ -18,24 +19,12 @@ from batchrunner.engine.predictors.build_predictor import build_predictor
 from batchrunner.engine.predictors.history import History
 from batchrunner.engine.quarantine import Quarantine
 from batchrunner.engine.request import Completion, Request
-from batchrunner.engine.schedule import Move, Schedule
+from batchrunner.engine.step_runner import StepRunner
 from batchrunner.engine.tiers.keeping import keep_prefixes
 from batchrunner.engine.tokenizer import Tokenizer, cut_at_stop
 from batchrunner.engine_spec import EngineConfig
-from batchrunner.errors import RowError, StorageError, UsageError
+from batchrunner.errors import RowError, TierError, UsageError
 from batchrunner.spec import SamplingParams
-
-
-class Runner(Protocol):
-    """What the engine needs of a ModelRunner."""
-
-    @property
-    def vocabulary_size(self) -> int: ...
-    @property
-    def substitutions(self) -> object: ...
-    def run(self, schedule: Schedule) -> list[int]: ...
-    def move(self, moves: Sequence[Move]) -> None: ...
-    def close(self) -> None: ...
 
 
 class Engine:
@@ -62,7 +51,9 @@ class Engine:
         memory = allocate_memory(self.config, runner, limits_for(self.config, device.type), identity)
         self.budget = memory.budget
         self._disk = memory.disk
-        self.runner: Runner = runner
+        self.runner: StepRunner = runner
+        self._is_closed = False
+        self._is_between_steps = True
         self._on_close = ExitStack()
         self.predictor = build_predictor(self.config, self._prompt_text, history or History(), self._on_close)
         self.scheduler = build_scheduler(
@@ -84,10 +75,24 @@ class Engine:
 
     def close(self) -> None:
         """Give the model's and the cache's memory back; what the disk tier keeps is written before."""
-        if self._disk is not None:
-            self.runner.move(keep_prefixes(self.scheduler.cache, self.scheduler.tables.below.tiers, self._disk))
-        self._on_close.close()
-        self.runner.close()
+        if self._is_closed:
+            return
+        self._is_closed = True
+        try:
+            self._keep_prefixes()
+        finally:
+            self._on_close.close()
+            self.runner.close()
+
+    def _keep_prefixes(self) -> None:
+        """In the middle of a step nobody knows which blocks hold what they should: then nothing is kept."""
+        disk = self._disk
+        if disk is None or not disk.is_kept or not self._is_between_steps:
+            return
+        try:
+            self.runner.move(keep_prefixes(self.scheduler.cache, self.scheduler.tables.below.tiers, disk))
+        except TierError as error:  # no answer is lost by it
+            warnings.warn(f"the KV cache is not kept for the next run: {error}", stacklevel=3)
 
     @property
     def counters(self) -> Counters:
@@ -169,15 +174,21 @@ class Engine:
 
     def step(self) -> list[Request]:
         """Run one step for all running requests; returns those that ended with it."""
+        self._is_between_steps = False
         schedule = self.scheduler.schedule()
         try:
             token_ids = self.runner.run(schedule)
-        except StorageError:
-            raise  # the disk tier cannot be written: no row is to blame
+        except TierError:  # no row is to blame
+            self.scheduler.abandon(schedule)
+            self._is_between_steps = True
+            raise
         except Exception as error:  # whatever a model can do wrong: one row must not take the others with it
-            return self.quarantine.failed(schedule, error)
+            culprits = self.quarantine.failed(schedule, error)
+            self._is_between_steps = True
+            return culprits
         finished = self.scheduler.update(schedule, token_ids)
         self.quarantine.passed(schedule)
+        self._is_between_steps = True
         return finished
 
     def completion(self, request: Request) -> Completion:

@@ -5,6 +5,7 @@ On the CPU the host tier is an arena of its own beside the pool, so that a move 
 
 import math
 import mmap
+import os
 import time
 from collections.abc import Callable, Sequence
 from itertools import groupby
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor
 
 from batchrunner.engine.attention import LayerShape, PagedKV
-from batchrunner.engine.chain import ROOT_KEY
+from batchrunner.engine.chain import KEY_BYTES, ROOT_KEY
 from batchrunner.engine.schedule import Move, Place
 from batchrunner.engine.swap_choice import MeasuredCosts
 from batchrunner.engine.tiers.disk_file import DiskFile
@@ -89,8 +90,9 @@ class KVStore:
             for _ in range(2):
                 self._costs.seconds_down.pop(place, None)
                 self._costs.seconds_up.pop(place, None)
-                self.move([Move(Place.DEVICE, 0, place, slot, ROOT_KEY, ROOT_KEY)])
-                self.move([Move(place, slot, Place.DEVICE, 0, ROOT_KEY, ROOT_KEY)])
+                key = os.urandom(KEY_BYTES)  # of no content: if we are killed here, it stays and is never found
+                self.move([Move(Place.DEVICE, 0, place, slot, key, ROOT_KEY)])
+                self.move([Move(place, slot, Place.DEVICE, 0, key, ROOT_KEY)])
             if place == Place.DISK and self._disk is not None:
                 self._disk.discard(slot)
 
@@ -113,6 +115,7 @@ class KVStore:
 
     def close(self) -> None:
         self._caches = {}
+        self.kv = PagedKV([], [])
         if self._disk is not None:
             self._disk.close()
 

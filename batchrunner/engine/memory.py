@@ -98,6 +98,10 @@ def num_host_blocks(config: EngineConfig, num_blocks: int, block_bytes: int, fre
             f"engine.tiers.host: {config.tiers.host:,} bytes are {config.tiers.host - free:,} more than are free; "
             "give less, or auto"
         )
+    if 0 < config.tiers.host < block_bytes:
+        raise DeviceError(
+            f"engine.tiers.host: {config.tiers.host:,} bytes hold not one block of {block_bytes:,}; give more, or 0"
+        )
     return config.tiers.host // block_bytes
 
 

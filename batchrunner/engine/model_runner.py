@@ -191,6 +191,8 @@ class ModelRunner:
                 logits_to_keep=inputs.logit_rows,
             )
         token_ids = self.head.sample(output.logits[0], schedule.sampling_requests)
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)  # a step that samples nothing has only been launched
         self.costs.observe_step(schedule, time.perf_counter() - started)
         return token_ids
 

@@ -37,7 +37,7 @@ class Request:
     error: RowError | None = None
 
     # Kept by the scheduler.
-    number: int = 0  # the how-manieth to arrive
+    number: int = 0  # order of arrival
     num_computed_tokens: int = 0
     block_table: list[int] = field(default_factory=list)
     block_keys: list[bytes] = field(default_factory=list)  # see chain.py

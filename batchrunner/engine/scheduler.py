@@ -77,7 +77,7 @@ class Scheduler:
         else:
             self.running.remove(request)
             self.tables.release(request)
-        self.policy.ended(request)
+        self._forget(request)
 
     def schedule(self) -> Schedule:
         """The next step. Between two passes (schedule_every) it may be empty: nobody can go on, or all have ended."""
@@ -107,7 +107,7 @@ class Scheduler:
         leaving = self.cadence.leaving(ended, self.running)
         for request in leaving:
             self.tables.release(request)
-            self.policy.ended(request)
+            self._forget(request)
             self.predictor.observe(request)
         if leaving:
             gone = set(leaving)
@@ -219,6 +219,10 @@ class Scheduler:
         self.counters.count_step(schedule)
         self.congestion.observe(schedule.num_tokens, schedule.num_wasted_tokens, len(self.running))
         self.counters.num_thrashes = self.congestion.num_thrashes
+
+    def _forget(self, request: Request) -> None:
+        self.policy.ended(request)
+        self.cadence.forget(request)
 
     def _promise(self) -> None:
         self._promised = [request for request in self.running if is_limited(request)]

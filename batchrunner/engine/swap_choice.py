@@ -10,6 +10,7 @@ from typing import Protocol
 
 from batchrunner.engine.schedule import Place, Schedule
 
+MAX_OUTLIER = 3.0  # times what was known
 SMOOTHING = 0.2  # of a new measurement; the rest is what was known before
 
 
@@ -52,6 +53,8 @@ class MeasuredCosts:
     def observe_moves(self, seconds: dict[Place, float], place: Place, measured: float) -> None:
         """seconds: seconds_down or seconds_up; measured: seconds a block."""
         known = seconds.get(place)
+        # One stall must not end all moves: without moves nothing would be measured again.
+        measured = measured if known is None else min(measured, MAX_OUTLIER * known)
         seconds[place] = measured if known is None else known + SMOOTHING * (measured - known)
 
     @property

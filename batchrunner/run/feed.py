@@ -9,12 +9,14 @@ from itertools import chain, islice
 from batchrunner.data.spool import SpooledRequest
 from batchrunner.engine.engine import Engine
 from batchrunner.engine.request import Completion, Request
+from batchrunner.engine_spec import SmallModel
 from batchrunner.errors import RowError
 from batchrunner.run.job_run import JobRun, failed_completion
 
 # Requests waiting in the engine beyond those running: enough to fill a step, few enough to keep memory flat.
 MIN_WAITING = 512
 MAX_WAITING = 2 * MIN_WAITING
+MAX_PREDICTED = 64  # by a small model, between two steps: nothing else happens meanwhile
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,10 @@ class Feed:
         """Add the next ones if few are waiting."""
         if self._engine.num_waiting >= MIN_WAITING:
             return
-        wanted = islice(self._queue, MAX_WAITING - self._engine.num_waiting)
+        num_wanted = MAX_WAITING - self._engine.num_waiting
+        if isinstance(self._engine.config.lengths, SmallModel):
+            num_wanted = min(num_wanted, MAX_PREDICTED)
+        wanted = islice(self._queue, num_wanted)
         made = [(asked, request) for asked in wanted if (request := self._request(asked)) is not None]
         self._engine.prepare([request for _, request in made])
         for asked, request in made:
@@ -59,12 +64,15 @@ class Feed:
                 self._refuse_row(asked, error)
 
     def unfinished(self) -> list[Unfinished]:
-        """The tokens so far of requests that have some."""
-        return [
-            Unfinished(job, bytes.fromhex(request.request_id), request.output_token_ids)
-            for request, job in self.owners.items()
-            if request.num_output_tokens
-        ]
+        """The tokens so far of requests that have some. One that has ended and not left yet is asked its last again."""
+        found = []
+        for request, job in self.owners.items():
+            token_ids = request.output_token_ids
+            if request.finish_reason is not None:
+                token_ids = token_ids[:-1]
+            if token_ids:
+                found.append(Unfinished(job, bytes.fromhex(request.request_id), token_ids))
+        return found
 
     def _request(self, asked: Asked) -> Request | None:
         spooled = asked.spooled

@@ -20,13 +20,13 @@ from batchrunner.run.output_folder import OutputFolder
 from batchrunner.run.state import JobState, open_state
 from batchrunner.run.storage import Storage
 from batchrunner.run.summary import JobSummary, RunCounters
-from batchrunner.spec import JobSpec
+from batchrunner.spec import ColumnRef, JobSpec
 
 
 class JobRun:
     """Made by open_job(); its output folder is locked by the caller."""
 
-    def __init__(self, job: JobSpec, folder: OutputFolder, spool: Spool, state: JobState, policy: Any) -> None:
+    def __init__(self, job: JobSpec, folder: OutputFolder, spool: Spool, state: JobState, policy: str) -> None:
         self.job = job
         self.spool = spool
         self.state = state
@@ -127,8 +127,10 @@ def open_job(
 
 
 def _template_digest(job: JobSpec) -> str:
-    """The same for jobs that ask the same of other rows."""
+    """The same for jobs that ask the same of other rows. Prompts that are in a column tell nothing: the name does."""
     template = job.model_dump_json(include={"prompt", "messages"})
+    if isinstance(job.prompt, ColumnRef) or isinstance(job.messages, ColumnRef):
+        template += job.name
     return hashlib.sha256(template.encode()).hexdigest()[:16]
 
 

@@ -2,6 +2,8 @@
 
 import json
 from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
 
 from batchrunner.cache_folder import cache_folder
 from batchrunner.engine.predictors.history import History
@@ -14,7 +16,9 @@ class LengthHistory:
     """
 
     def __init__(self, groups: Iterable[str]) -> None:
-        self._paths = {group: cache_folder() / "lengths" / f"{group}.json" for group in groups}
+        self._paths: dict[str, Path] = {}
+        with suppress(RuntimeError):  # this user has no home folder
+            self._paths = {group: cache_folder() / "lengths" / f"{group}.json" for group in groups}
         lengths: dict[str, list[int]] = {}
         for path in self._paths.values():
             try:

@@ -11,7 +11,7 @@ from batchrunner.engine.fingerprint import model_fingerprint
 from batchrunner.engine.models import find_model
 from batchrunner.engine.request import Completion, Request
 from batchrunner.engine.tokenizer import Tokenizer
-from batchrunner.errors import DataError, ModelError, StorageError
+from batchrunner.errors import DataError, ModelError, StorageError, TierError
 from batchrunner.run.budget import describe_budget
 from batchrunner.run.feed import Feed, Unfinished
 from batchrunner.run.finished import job_digest
@@ -44,7 +44,7 @@ class Runner:
         self._storage = storage
         self._open: list[OpenJob] = []
         self._summaries: dict[str, JobSummary] = {}
-        self._num_thrashes = 0
+        self._noted_seats = float("inf")  # when last said that few may run
         self._started = time.monotonic()
 
     def run(self, jobs: list[JobSpec]) -> dict[str, JobSummary]:
@@ -62,12 +62,12 @@ class Runner:
             if self._open:
                 self._progress.note("loading the model")
                 history = LengthHistory({job.run.group for job in self._open})
+                stack.callback(history.save)
                 engine = stack.enter_context(Engine(files, history.known, **self._job_file.engine.model_dump()))
                 self._progress.note(engine.kernels)
                 self._progress.note(describe_budget(engine.budget, [job.run for job in self._open]))
                 with SideThread("results") as side:
                     self._generate(engine, side)
-                history.save()
         return self._summaries
 
     def _open_job(self, job: JobSpec, tokenizer: Tokenizer, fingerprint: str) -> OpenJob:
@@ -113,8 +113,12 @@ class Runner:
                 self._warn_of_thrashing(engine)
                 self._show(engine)
             side.drain()
-        except (StorageError, DataError):
-            raise  # no journal takes anything more; a second error would hide the first
+        except (StorageError, DataError) as error:
+            if not isinstance(error, TierError):
+                raise  # no journal takes anything more; a second error would hide the first
+            side.do(partial(self._save, feed.unfinished(), self._counters(engine)))
+            side.drain()
+            raise
         except BaseException:
             side.do(partial(self._save, feed.unfinished(), self._counters(engine)))
             side.drain()
@@ -149,12 +153,13 @@ class Runner:
         )
 
     def _warn_of_thrashing(self, engine: Engine) -> None:
-        if engine.counters.num_thrashes > self._num_thrashes:
-            self._num_thrashes = engine.counters.num_thrashes
+        if engine.counters.num_thrashes and engine.num_seats <= self._noted_seats / 2:
+            self._noted_seats = engine.num_seats
             self._progress.note(
-                f"KV memory is too small for what runs: {engine.counters.num_recomputed_tokens:,} of "
-                f"{engine.counters.num_computed_tokens:,} computed tokens were computed again after preemption. At "
-                f"most {engine.num_seats:,} requests run at once now; more engine.kv_memory would help"
+                f"KV memory is too small for what runs: {engine.counters.num_preemptions:,} preemptions, "
+                f"{engine.counters.num_recomputed_tokens:,} of {engine.counters.num_computed_tokens:,} tokens computed "
+                f"again. At most {engine.num_seats:,} requests run at once now; a larger pool (engine.kv_memory or "
+                "engine.kv_tokens) would help"
             )
 
     def _show(self, engine: Engine) -> None:

@@ -25,7 +25,9 @@ class RunCounters(Counters):
     @property
     def about_memory(self) -> str:
         """What the run did with its KV memory, in one line."""
-        parts = [f"{self.block_utilisation:.1%} of the KV slots in use held a token"]
+        parts = []
+        if self.num_held_slots:
+            parts.append(f"{self.block_utilisation:.1%} of the KV slots in use held a token")
         if self.num_preemptions:
             parts.append(f"{self.num_preemptions:,} preemptions for want of memory")
         if self.num_displacements:
@@ -39,7 +41,7 @@ class RunCounters(Counters):
             if down or up:
                 megabytes = (down + up) * self.kv_block_bytes / 1e6
                 parts.append(f"{down:,} blocks moved to {place} and {up:,} back ({megabytes:,.1f} MB)")
-        return ", ".join(parts)
+        return ", ".join(parts) or "enough"
 
 
 @dataclass(slots=True)

@@ -40,10 +40,7 @@ class HighestPriority:
     def ran(self, generating: Sequence[Request]) -> Sequence[Request]:
         if not self._loans:
             return ()
-        returned = [request for request in generating if self._loans.pop(request, None) is not None]
-        for request in [request for request in self._loans if request.finish_reason is not None]:
-            del self._loans[request]
-        return returned
+        return [request for request in generating if self._loans.pop(request, None) is not None]
 
     def ended(self, request: Request) -> None:
         self._loans.pop(request, None)

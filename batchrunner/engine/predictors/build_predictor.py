@@ -26,6 +26,12 @@ def build_predictor(
         return KnownLengths(history)
     if config.lengths == "signals":
         return KnownLengths(Signals(text_of))
-    answers = SmallModelAnswers(config.lengths.model, text_of, kv_tokens=SMALL_MODEL_KV_TOKENS)
+    answers = SmallModelAnswers(
+        config.lengths.model,
+        text_of,
+        device=config.device,
+        kv_tokens=SMALL_MODEL_KV_TOKENS,
+        preemption="recompute",  # without a host tier
+    )
     on_close.callback(answers.close)
     return KnownLengths(SmallModel(answers))

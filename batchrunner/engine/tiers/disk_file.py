@@ -33,7 +33,7 @@ from batchrunner.engine.tiers.disk_layout import (
     read_header,
     unpack_entries,
 )
-from batchrunner.errors import StorageError
+from batchrunner.errors import StorageError, TierError
 
 # Linux 5.14; the mmap module does not name them. They report a bad sector as an error, where touching the page would be
 # a SIGBUS, and take no time that touching the pages would not take anyway.
@@ -104,7 +104,10 @@ class DiskFile:
         try:
             self._populate(slot, _POPULATE_WRITE)
         except OSError as error:
-            raise StorageError(f"the file of the disk tier cannot be written: {error.strerror or error}") from error
+            raise TierError(
+                f"engine.tiers.disk: its file cannot be written: {error.strerror or error}; look after the disk, or "
+                "leave the disk tier out, and run again"
+            ) from error
         self._begun.add(slot)
         return self.payload(slot)
 

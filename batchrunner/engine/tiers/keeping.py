@@ -25,10 +25,11 @@ def disk_tier(disk: DiskFile, foresight: Foresight) -> Tier:
             warnings.warn("the disk tier: kept blocks are damaged; their tokens are computed again", stacklevel=2)
         return False
 
-    depths = _depths({block.key: block.parent_key for block in disk.kept})
+    depths = _depths({block.key: block.parent_key for block in disk.kept if block.key != block.parent_key})
     kept = [
         StoredBlock(block.key, block.parent_key, depths[block.key], block.slot, block.num_uses, is_checked=False)
         for block in disk.kept
+        if block.key in depths
     ]
     tier = Tier(Place.DISK, disk.num_slots, foresight, kept, is_intact, disk.discard)
     return tier

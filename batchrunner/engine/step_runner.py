@@ -1,0 +1,16 @@
+"""What the engine needs of whatever computes its steps: ModelRunner, or a fake one."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from batchrunner.engine.schedule import Move, Schedule
+
+
+class StepRunner(Protocol):
+    @property
+    def vocabulary_size(self) -> int: ...
+    @property
+    def substitutions(self) -> object: ...
+    def run(self, schedule: Schedule) -> list[int]: ...
+    def move(self, moves: Sequence[Move]) -> None: ...
+    def close(self) -> None: ...
