@@ -161,7 +161,7 @@ def test_bad_sector(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(file, 0, 0)
     monkeypatch.setattr(DiskFile, "_populate", fail)
     assert not file.is_intact(0, key(0))
-    with pytest.raises(StorageError, match="the file of the disk tier cannot be written: Bad address"):
+    with pytest.raises(StorageError, match="its file cannot be written: Bad address"):
         file.begin(0)
     monkeypatch.undo()
     assert not file.is_intact(0, key(0))
