@@ -1,19 +1,16 @@
 """The command line. Results go to stdout, messages to stderr; exit codes are listed in errors.py."""
 
-import json
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import click
 
 from batchrunner import __version__
+from batchrunner.cli_parts import AS_JSON, JOB_FILE, OVERRIDES, load, print_json, written_to
 from batchrunner.cli_plan import plan
 from batchrunner.cli_simulate import simulate
-from batchrunner.errors import EXIT_CTRL_C, BatchrunError, OutputError, UsageError
+from batchrunner.errors import EXIT_CTRL_C, BatchrunError, UsageError
 
 EXIT_CODES = """\b
 Exit codes:
@@ -23,16 +20,6 @@ Exit codes:
   74  reading or writing failed       75  stopped or locked: run again to go on
   78  bad job file                   130  Ctrl-C: run again to go on
 """
-
-JOB_FILE = click.argument("job_file", type=click.Path(path_type=Path))
-AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-OVERRIDES = click.option(
-    "-o",
-    "overrides",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="Override a value, as in -o engine.block_size=32; may be repeated.",
-)
 
 
 @click.group(
@@ -56,10 +43,10 @@ def submit(job_file: Path, overrides: tuple[str, ...], wait: bool, as_json: bool
     from batchrunner.run.progress import choose_progress
     from batchrunner.run.submit import run_job_file
 
-    loaded = _load(job_file, overrides)
+    loaded = load(job_file, overrides)
     summary = run_job_file(loaded, choose_progress(Console(stderr=True)), wait=wait)
     if as_json:
-        _print_json(summary.to_dict())
+        print_json(summary.to_dict())
         return summary.exit_code
     for job in summary.jobs:
         answered = f"{job.num_answered:,} of {job.num_rows:,} rows answered, {job.num_failed:,} failed"
@@ -88,9 +75,9 @@ def status(target: Path, overrides: tuple[str, ...], as_json: bool) -> int:
             raise UsageError(f"-o: {target} is a folder; overrides are for a job file")
         found = [job_status(target)]
     else:
-        found = [job_status(Path(job.output), job.name) for job in _load(target, overrides).jobs]
+        found = [job_status(Path(job.output), job.name) for job in load(target, overrides).jobs]
     if as_json:
-        _print_json({"jobs": found})
+        print_json({"jobs": found})
         return 0
     for job in found:
         rows = ""
@@ -120,14 +107,14 @@ def bench(job_file: Path, overrides: tuple[str, ...], output: Path, rows: int, m
     from batchrunner.bench.bench import run_bench, write_bench
     from batchrunner.bench.table import tables
 
-    loaded = _load(job_file, overrides)
-    with _written_to(output):
+    loaded = load(job_file, overrides)
+    with written_to(f"--output {output}"):
         output.mkdir(parents=True, exist_ok=True)  # before the work, not after it
     result = run_bench(loaded.model, loaded.engine, rows, max_batch, on_progress=partial(click.echo, err=True))
-    with _written_to(output):
+    with written_to(f"--output {output}"):
         write_bench(result, output)
     if as_json:
-        _print_json(result.to_dict())
+        print_json(result.to_dict())
         return 0
     console = Console(width=None if sys.stdout.isatty() else 120)
     for table in tables(result):
@@ -144,10 +131,10 @@ def validate(job_file: Path, overrides: tuple[str, ...], as_json: bool) -> int:
     """Check JOB_FILE and what it names, without loading a model."""
     from batchrunner.validate import check_job_file
 
-    loaded = _load(job_file, overrides)
+    loaded = load(job_file, overrides)
     found = check_job_file(loaded)
     if as_json:
-        _print_json({"valid": True, "jobs": found})
+        print_json({"valid": True, "jobs": found})
         return 0
     for job in found:
         inputs = f"{_count(job['num_files'], 'input file')}, {_count(job['num_bytes'], 'byte')}"
@@ -164,7 +151,7 @@ def init(path: Path, as_json: bool) -> int:
 
     written = [str(file) for file in write_starter(path)]
     if as_json:
-        _print_json({"written": written})
+        print_json({"written": written})
         return 0
     click.echo(f"wrote {' and '.join(written)}; next: batchrun validate {path} && batchrun submit {path}")
     return 0
@@ -174,18 +161,8 @@ cli.add_command(plan)
 cli.add_command(simulate)
 
 
-def _load(path: Path, overrides: tuple[str, ...]) -> Any:
-    from batchrunner.job_file import load_job_file, parse_override
-
-    return load_job_file(path, dict(map(parse_override, overrides)))
-
-
 def _count(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
-
-
-def _print_json(value: Any) -> None:
-    click.echo(json.dumps(value, indent=2))
 
 
 def main() -> None:
@@ -204,16 +181,8 @@ def main() -> None:
         _fail(str(error), error.exit_code, wants_json)
 
 
-@contextmanager
-def _written_to(folder: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise OutputError(f"--output {folder}: cannot be written: {error}") from error
-
-
 def _fail(message: str, exit_code: int, wants_json: bool) -> None:
     if wants_json:
-        _print_json({"error": message, "exit_code": exit_code})
+        print_json({"error": message, "exit_code": exit_code})
     click.echo(f"batchrun: {message}", err=True)
     sys.exit(exit_code)

@@ -1,22 +1,22 @@
 """`batchrun plan`: what a job file asks for and what memory there is for it, before anything is computed."""
 
-import json
 import time
 from pathlib import Path
 
 import click
 
+from batchrunner.cli_parts import AS_JSON, JOB_FILE, OVERRIDES, load, print_json
+
 PROGRESS_SECONDS = 10.0
 
 
 @click.command(short_help="Say what a job file asks for, and what memory there is.")
-@click.argument("job_file", type=click.Path(path_type=Path))
-@click.option("-o", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a value of the job file.")
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@JOB_FILE
+@OVERRIDES
+@AS_JSON
 def plan(job_file: Path, overrides: tuple[str, ...], as_json: bool) -> int:
     """Read and tokenise the rows of JOB_FILE and say what they ask for: requests, tokens, rows that will fail; and what
     memory there is for them here and now: weights, activations, KV blocks, rows at once. No weights are loaded."""
-    from batchrunner.job_file import load_job_file, parse_override
     from batchrunner.planning import plan_job_file
 
     last = time.monotonic()
@@ -27,9 +27,9 @@ def plan(job_file: Path, overrides: tuple[str, ...], as_json: bool) -> int:
             last = time.monotonic()
             click.echo(f"{name}: {count:,} rows read", err=True)
 
-    found = plan_job_file(load_job_file(job_file, dict(map(parse_override, overrides))), on_rows)
+    found = plan_job_file(load(job_file, overrides), on_rows)
     if as_json:
-        click.echo(json.dumps(found.to_dict(), indent=2))
+        print_json(found.to_dict())
         return 0
     for job in found.jobs:
         click.echo(

@@ -1,6 +1,5 @@
 """`batchrun simulate`: what a job would take on a machine that need not be there."""
 
-import json
 import sys
 from functools import partial
 from itertools import product
@@ -9,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from batchrunner.cli_parts import AS_JSON, OVERRIDES, print_json
 from batchrunner.errors import OutputError, UsageError
 
 if TYPE_CHECKING:
@@ -33,9 +33,9 @@ SAME_FOR_ALL = ("engine.device", "engine.dtype", "engine.quantization")  # the m
 @click.option("--lengths", metavar="LENGTHS", help="Of the answers: max, fixed:N, sharegpt, run:OUTPUT, a file …")
 @click.option("--rows", type=click.IntRange(min=1), help="Only the first so many rows of each job.")
 @click.option("--compare", multiple=True, metavar="KEY=A,B,…", help="Values of an engine option; may be repeated.")
-@click.option("-o", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a value of the job file.")
+@OVERRIDES
 @click.option("--picture", type=click.Path(path_type=Path), help="Draw the runs over time: a .png or .svg.")
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@AS_JSON
 def simulate(
     job_file: Path | None,
     device: str,
@@ -174,7 +174,7 @@ def _print(result: "Comparison", as_json: bool) -> None:
     from batchrunner.simulate.table import table
 
     if as_json:
-        click.echo(json.dumps(result.to_dict(), indent=2))
+        print_json(result.to_dict())
         return
     Console(width=None if sys.stdout.isatty() else 120).print(table(result.reports, result.title))
     click.echo(f"{result.pool}\n{result.swap}")

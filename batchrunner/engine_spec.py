@@ -62,6 +62,10 @@ class EngineConfig(Frozen):
     preemption: Literal["auto", "swap", "recompute"] = "auto"
     tiers: Annotated[Tiers, BeforeValidator(empty_means_default)] = Tiers()
 
+    def dtype_on(self, device: str) -> str:
+        """dtype on a kind of device, "cpu" or "cuda": auto is float32 on the CPU, elsewhere what the model says."""
+        return "float32" if self.dtype == "auto" and device == "cpu" else self.dtype
+
     @property
     def has_fixed_pool(self) -> bool:
         return self.kv_tokens is not None or self.kv_memory != "auto"

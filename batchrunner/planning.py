@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from batchrunner.data.spool import Spool, write_spool
 from batchrunner.engine.build_scheduler import limits_for
-from batchrunner.engine.memory import Budget, activation_bytes, free_host_bytes, num_host_blocks, num_kv_blocks
+from batchrunner.engine.memory import Budget, activation_bytes, budget_for, free_host_bytes
 from batchrunner.engine.models import find_model
 from batchrunner.errors import ModelError
 from batchrunner.simulate.model_shape import ModelShape
@@ -83,8 +83,7 @@ def plan_job_file(job_file: JobFile, on_rows: Callable[[str, int], None] = lambd
     if not files.has_tokenizer:
         raise ModelError(f"model {files.folder}: has no tokenizer, which prompts need")
     config, device = job_file.engine, device_for(job_file.engine)
-    dtype = "float32" if config.dtype == "auto" and device.type == "cpu" else config.dtype
-    shape = ModelShape.from_config(files.folder / "config.json", dtype)
+    shape = ModelShape.from_config(files.folder / "config.json", config.dtype_on(device.type))
     config_json = json.loads((files.folder / "config.json").read_text())
     limits = limits_for(config, device.type)
     free = free_host_bytes()
@@ -92,28 +91,16 @@ def plan_job_file(job_file: JobFile, on_rows: Callable[[str, int], None] = lambd
         import torch
 
         free = int(torch.cuda.mem_get_info(device)[0])
-    num_blocks = num_kv_blocks(config, shape.kv_bytes_per_token, device.type, free - shape.weight_bytes)
-    num_logits = min(limits.max_running, limits.max_batch_tokens)
-    block_bytes = shape.kv_bytes_per_token * config.block_size
-    free_for_tier = free_host_bytes()
-    if device.type == "cpu":
-        free_for_tier -= shape.weight_bytes + num_blocks * block_bytes
-    budget = Budget(
-        weight_bytes=shape.weight_bytes,
-        activation_bytes=activation_bytes(
-            limits.max_batch_tokens,
-            shape.hidden,
-            int(config_json.get("intermediate_size") or 4 * shape.hidden),
-            num_logits,
-            shape.vocabulary,
-            shape.dtype_bytes,
-        ),
-        kv_bytes_per_token=shape.kv_bytes_per_token,
-        block_size=config.block_size,
-        num_blocks=num_blocks,
-        num_host_blocks=num_host_blocks(config, num_blocks, block_bytes, free_for_tier),
-        disk_bytes=config.tiers.disk.size if config.tiers.disk else 0,
+    activations = activation_bytes(
+        limits.max_batch_tokens,
+        shape.hidden,
+        int(config_json.get("intermediate_size") or 4 * shape.hidden),
+        min(limits.max_running, limits.max_batch_tokens),
+        shape.vocabulary,
+        shape.dtype_bytes,
     )
+    free -= shape.weight_bytes
+    budget = budget_for(config, device.type, free, shape.kv_bytes_per_token, shape.weight_bytes, activations)
     tokenizer = Tokenizer(files.folder)
     with TemporaryDirectory() as folder:
         jobs = []

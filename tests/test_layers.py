@@ -28,9 +28,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "starter": {"errors"},
     "api": {"errors", "spec", "job_file", "run"},
     "planning": {"errors", "spec", "data", "engine", "simulate"},
-    "cli_plan": {"job_file", "planning"},
-    "cli_simulate": {"errors", "spec", "job_file", "simulate"},
-    "cli": {"errors", "job_file", "run", "bench", "validate", "starter", "cli_plan", "cli_simulate", "__version__"},
+    "cli_parts": {"errors", "spec", "job_file"},
+    "cli_plan": {"cli_parts", "planning"},
+    "cli_simulate": {"cli_parts", "errors", "spec", "job_file", "simulate"},
+    "cli": {"cli_parts", "errors", "run", "bench", "validate", "starter", "cli_plan", "cli_simulate", "__version__"},
     "": {"api", "engine", "run", "spec"},
 }
 # Decisions are made without torch: these must run in a simulator and answer in milliseconds.

@@ -109,7 +109,7 @@ def test_the_host_tier_s_share_is_of_what_the_pool_leaves(
     monkeypatch: pytest.MonkeyPatch, device: str, num_blocks: int
 ) -> None:
     """Room for 1,000 blocks on the host, 500 of them in the pool if that lies there."""
-    monkeypatch.setattr(allocate, "free_host_bytes", lambda: 1000 * 1600)
+    monkeypatch.setattr(memory, "free_host_bytes", lambda: 1000 * 1600)
     runner: Any = SimpleNamespace(
         device=torch.device(device),
         free_bytes=1000 * 1600,

@@ -7,7 +7,7 @@ from pathlib import Path
 from batchrunner.engine.build_scheduler import build_foresight
 from batchrunner.engine.foresight import Foresight
 from batchrunner.engine.limits import Limits
-from batchrunner.engine.memory import Budget, free_host_bytes, num_host_blocks, num_kv_blocks
+from batchrunner.engine.memory import Budget, budget_for
 from batchrunner.engine.model_runner import ModelRunner
 from batchrunner.engine.schedule import Place
 from batchrunner.engine.swap_choice import MeasuredCosts
@@ -32,10 +32,15 @@ def allocate_memory(config: EngineConfig, runner: ModelRunner, limits: Limits, i
 
     Raises DeviceError for memory that is not there, StorageError for a disk tier that cannot be made.
     """
-    block_bytes = runner.kv_bytes_per_token * config.block_size
-    num_blocks = num_kv_blocks(config, runner.kv_bytes_per_token, runner.device.type, runner.free_bytes)
-    pool_in_host = num_blocks * block_bytes if runner.device.type == "cpu" else 0
-    num_host = num_host_blocks(config, num_blocks, block_bytes, free_host_bytes() - pool_in_host)
+    budget = budget_for(
+        config,
+        runner.device.type,
+        runner.free_bytes,
+        runner.kv_bytes_per_token,
+        runner.weight_bytes,
+        runner.activation_bytes(limits),
+    )
+    num_host = budget.num_host_blocks
     costs = MeasuredCosts(config.block_size)
     foresight = build_foresight(config)
     tiers = [Tier(Place.HOST, num_host, foresight)] if num_host else []
@@ -43,21 +48,12 @@ def allocate_memory(config: EngineConfig, runner: ModelRunner, limits: Limits, i
     with ExitStack() as on_error:
         if config.tiers.disk is not None:
             spec = config.tiers.disk
-            disk = DiskFile.open(Path(spec.path), spec.size, block_bytes, identity, keep=spec.keep)
+            disk = DiskFile.open(Path(spec.path), spec.size, budget.block_bytes, identity, keep=spec.keep)
             on_error.callback(disk.close)
             tiers.append(disk_tier(disk, foresight))
-        runner.allocate(num_blocks, config.block_size, costs, num_host, disk)
+        runner.allocate(budget.num_blocks, config.block_size, costs, num_host, disk)
         if config.has_fixed_pool:
             runner.store.reserve()
         runner.store.measure()
         on_error.pop_all()
-    budget = Budget(
-        weight_bytes=runner.weight_bytes,
-        activation_bytes=runner.activation_bytes(limits),
-        kv_bytes_per_token=runner.kv_bytes_per_token,
-        block_size=config.block_size,
-        num_blocks=num_blocks,
-        num_host_blocks=num_host,
-        disk_bytes=config.tiers.disk.size if config.tiers.disk else 0,
-    )
     return Memory(budget, limits, foresight, tiers, disk, costs)

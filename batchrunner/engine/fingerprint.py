@@ -8,8 +8,6 @@ from batchrunner.engine_spec import EngineConfig
 
 def model_fingerprint(files: ModelFiles, config: EngineConfig) -> str:
     """A digest of the model's files and of the numbers they are computed in. Raises DeviceError."""
-    dtype = config.dtype
-    if dtype == "auto" and device_for(config).type == "cpu":
-        dtype = "float32"
+    dtype = config.dtype if config.dtype != "auto" else config.dtype_on(device_for(config).type)
     quantization = f"-int8-{recipe()}" if config.quantization else ""
     return f"{files.fingerprint}-{dtype}{quantization}"

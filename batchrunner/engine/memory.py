@@ -63,6 +63,24 @@ def activation_bytes(num_tokens: int, hidden: int, widest: int, num_logits: int,
     return (num_tokens * (8 * hidden + 3 * widest) + num_logits * vocabulary) * itemsize
 
 
+def budget_for(
+    config: EngineConfig, device: str, free: int, kv_bytes_per_token: int, weight_bytes: int, activation_bytes: int
+) -> Budget:
+    """Pool and tiers as a run has them. free: bytes of the device's memory beside the weights. Raises DeviceError."""
+    num_blocks = num_kv_blocks(config, kv_bytes_per_token, device, free)
+    block_bytes = kv_bytes_per_token * config.block_size
+    free_in_host = free - num_blocks * block_bytes if device == "cpu" else free_host_bytes()
+    return Budget(
+        weight_bytes=weight_bytes,
+        activation_bytes=activation_bytes,
+        kv_bytes_per_token=kv_bytes_per_token,
+        block_size=config.block_size,
+        num_blocks=num_blocks,
+        num_host_blocks=num_host_blocks(config, num_blocks, block_bytes, free_in_host),
+        disk_bytes=config.tiers.disk.size if config.tiers.disk else 0,
+    )
+
+
 def num_kv_blocks(config: EngineConfig, bytes_per_token: int, device: str, free: int) -> int:
     """The size of the pool in blocks, from kv_tokens or from bytes of memory over the KV formula's bytes per token.
 

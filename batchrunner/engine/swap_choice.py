@@ -4,7 +4,6 @@ A block that is swapped costs M_KV / B_link twice, down and up again; one that i
 it is needed again. Both grow with the number of blocks, so what holds for one block holds for all of a victim's.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -62,6 +61,10 @@ class MeasuredCosts:
         """Of one block; infinite while the speed is not known."""
         return self.block_size / self.tokens_per_second if self.tokens_per_second else float("inf")
 
+    def relative_cost(self, place: Place) -> float:
+        """Of bringing a block back from there, by what computing it takes."""
+        return self.seconds_up.get(place, 0.0) / self.recompute_seconds
+
 
 class CheaperOne:
     """preemption: auto."""
@@ -77,7 +80,7 @@ class CheaperOne:
         return self._costs.seconds_up.get(place, 0.0) < self._costs.recompute_seconds
 
     def relative_cost(self, place: Place) -> float:
-        return _relative_cost(self._costs, self._costs.seconds_up, place)
+        return self._costs.relative_cost(place)
 
 
 class AlwaysSwap:
@@ -93,7 +96,7 @@ class AlwaysSwap:
         return True
 
     def relative_cost(self, place: Place) -> float:
-        return _relative_cost(self._costs, self._costs.seconds_up, place)
+        return self._costs.relative_cost(place)
 
 
 class NeverSwap:
@@ -107,7 +110,3 @@ class NeverSwap:
 
     def relative_cost(self, place: Place) -> float:
         return 0.0
-
-
-def _relative_cost(costs: MeasuredCosts, seconds: Mapping[Place, float], place: Place) -> float:
-    return seconds.get(place, 0.0) / costs.recompute_seconds
