@@ -1,51 +1,66 @@
-"""`batchrun plan`: what a job file asks for and what memory there is for it, before anything is computed."""
+"""`batchrun plan`: what a job file asks for, what it will take here, and what would change that."""
 
+import sys
 import time
 from pathlib import Path
 
 import click
 
-from batchrunner.cli_parts import AS_JSON, JOB_FILE, OVERRIDES, load, print_json
+from batchrunner.cli_parts import AS_JSON, JOB_FILE, OVERRIDES, load, print_json, written_to
 
 PROGRESS_SECONDS = 10.0
 
 
-@click.command(short_help="Say what a job file asks for, and what memory there is.")
+@click.command(short_help="Say what a job file asks for, and what it will take.")
 @JOB_FILE
 @OVERRIDES
+@click.option("--page", type=click.Path(path_type=Path), help="Write the plan as a page with pictures, an .html file.")
+@click.option(
+    "--shards",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Say what each of so many machines would get.",
+)
 @AS_JSON
-def plan(job_file: Path, overrides: tuple[str, ...], as_json: bool) -> int:
-    """Read and tokenise the rows of JOB_FILE and say what they ask for: requests, tokens, rows that will fail; and what
-    memory there is for them here and now: weights, activations, KV blocks, rows at once. No weights are loaded."""
+def plan(job_file: Path, overrides: tuple[str, ...], page: Path | None, shards: int, as_json: bool) -> int:
+    """Read and tokenise the rows of JOB_FILE and say, before a weight is loaded: which rows will fail, how many tokens
+    are to compute and which beginnings they share, what memory and time it will take here, and what would change if."""
     from batchrunner.planning import plan_job_file
 
-    last = time.monotonic()
+    loaded = load(job_file, overrides)
+    if page is not None:
+        with written_to(f"--page {page}"):
+            page.parent.resolve(strict=True)  # before the work, not after it
+    found = plan_job_file(loaded, _RowsRead(), shards)
+    if page is not None:
+        from batchrunner.plan_page.page import render_page
 
-    def on_rows(name: str, count: int) -> None:
-        nonlocal last
-        if time.monotonic() - last > PROGRESS_SECONDS:
-            last = time.monotonic()
-            click.echo(f"{name}: {count:,} rows read", err=True)
-
-    found = plan_job_file(load(job_file, overrides), on_rows)
+        with written_to(f"--page {page}"):
+            page.write_text(render_page(found, str(job_file)), encoding="utf-8")
     if as_json:
         print_json(found.to_dict())
         return 0
-    for job in found.jobs:
-        click.echo(
-            f"{job.name}: {job.num_rows:,} rows, {job.num_requests:,} distinct requests; {job.num_prompt_tokens:,} "
-            f"prompt tokens, answers of at most {job.num_answer_tokens:,}; {job.mean_tokens:,.0f} tokens a row"
-        )
-        for kind, count in job.errors.items():
-            click.echo(f"  {count:,} rows cannot be asked: {kind}")
-        if job.num_too_long:
-            click.echo(f"  {job.num_too_long:,} rows will fail: the prompt leaves no room in the model's context")
-        if job.num_too_large:
-            click.echo(f"  {job.num_too_large:,} rows will fail: the whole KV pool does not hold prompt and answer")
-    click.echo(f"{found.budget}")
-    enough = "that is enough for them" if found.peak_share <= 1 else "the others wait for memory"
-    click.echo(
-        f"{found.num_rows_at_once:,} average rows fit at once if they share nothing and their answers are as long as "
-        f"they may be; up to {found.max_running:,} run at once: {enough}"
-    )
+    from rich.console import Console
+
+    from batchrunner.plan_table import describe
+
+    console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
+    for part in describe(found):
+        console.print(part)
+        console.print()
+    if page is not None:
+        click.echo(str(page), err=True)
     return 0
+
+
+class _RowsRead:
+    """Says every few seconds how many rows of a job were read."""
+
+    def __init__(self) -> None:
+        self._last = time.monotonic()
+
+    def __call__(self, name: str, count: int) -> None:
+        if time.monotonic() - self._last > PROGRESS_SECONDS:
+            self._last = time.monotonic()
+            click.echo(f"{name}: {count:,} rows read", err=True)

@@ -1,80 +1,52 @@
-"""What a job file asks for, and what memory there is for it: known before a weight is loaded."""
+"""What a job file asks for, and what it will take: known before a weight is loaded."""
 
 import json
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING
 
-import pyarrow.compute as pc
+import pyarrow as pa
 
-from batchrunner.data.spool import Spool, write_spool
+from batchrunner.data.prompts import Encoder
+from batchrunner.data.spool import prepare_spool
 from batchrunner.engine.build_scheduler import limits_for
+from batchrunner.engine.limits import Limits
 from batchrunner.engine.memory import Budget, activation_bytes, budget_for, free_host_bytes
-from batchrunner.engine.models import find_model
-from batchrunner.errors import ModelError
+from batchrunner.engine.models import ModelFiles, find_model
+from batchrunner.errors import LockedError, ModelError, OutputError
+from batchrunner.identity import ID_BYTES
+from batchrunner.plan.figures import JobFilePlan, WhatIf
+from batchrunner.plan.job_plan import Room
+from batchrunner.plan.order import wanted_rows
+from batchrunner.plan.prefix_order import order_by_prefix
+from batchrunner.plan_figures import Forecasts, job_figures
+from batchrunner.run.known_speeds import known_speeds
+from batchrunner.run.length_history import LengthHistory, group_of
+from batchrunner.run.lock import output_lock
+from batchrunner.run.output_folder import OutputFolder
+from batchrunner.run.run_plan import JobToPlan, Planner, is_hopeless, pace_of, rows_of
+from batchrunner.run.spooling import field_orders_of, spool_of
+from batchrunner.run.storage import Storage
 from batchrunner.simulate.model_shape import ModelShape
 from batchrunner.spec import JobFile, JobSpec
 
-TOKEN_BYTES = 4  # of a prompt in the spool
+if TYPE_CHECKING:
+    import torch
+
+OnRows = Callable[[str, int], None]
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedJob:
-    """num_requests: distinct ones, each computed once. num_answer_tokens: the most that all answers can have."""
+def plan_job_file(job_file: JobFile, on_rows: OnRows = lambda name, count: None, num_shards: int = 1) -> JobFilePlan:
+    """Read and tokenise all rows, order them, size the pool as a run would now, and forecast the run.
 
-    name: str
-    num_rows: int
-    num_failed: int
-    errors: dict[str, int]
-    num_requests: int
-    num_prompt_tokens: int
-    num_answer_tokens: int
-    num_too_long: int  # rows whose prompt fills the model's context
-    num_too_large: int  # rows whose prompt and answer the whole KV pool would not hold
+    The weights are not loaded. The tokenised rows stay in the jobs' folders, where a run finds them. on_rows is told a
+    job's name and how many rows came through. num_shards: machines that share the rows.
 
-    @property
-    def mean_tokens(self) -> float:
-        num_asked = self.num_rows - self.num_failed
-        return (self.num_prompt_tokens + self.num_answer_tokens) / max(1, num_asked)
-
-
-@dataclass(frozen=True, slots=True)
-class JobFilePlan:
-    """max_running: requests at once, if memory is enough for them."""
-
-    jobs: list[PlannedJob]
-    device: str
-    budget: Budget
-    max_running: int
-
-    @property
-    def num_rows_at_once(self) -> int:
-        """Average rows that memory is enough for, if they share nothing and their answers are as long as may be."""
-        num_tokens = sum(job.num_prompt_tokens + job.num_answer_tokens for job in self.jobs)
-        return self.budget.num_rows_at_once(num_tokens / max(1, self._num_asked))
-
-    @property
-    def peak_share(self) -> float:
-        """Of the pool, when as many such rows run as may; above 1 requests wait for memory, not for seats."""
-        return min(self.max_running, self._num_asked) / max(1, self.num_rows_at_once)
-
-    @property
-    def _num_asked(self) -> int:
-        return sum(job.num_rows - job.num_failed for job in self.jobs)
-
-    def to_dict(self) -> dict[str, Any]:
-        budget = {**asdict(self.budget), "kv_bytes": self.budget.kv_bytes, "num_kv_tokens": self.budget.num_kv_tokens}
-        found = {**asdict(self), "budget": budget}
-        return {**found, "num_rows_at_once": self.num_rows_at_once, "peak_share": self.peak_share}
-
-
-def plan_job_file(job_file: JobFile, on_rows: Callable[[str, int], None] = lambda name, count: None) -> JobFilePlan:
-    """Read and tokenise all rows, and size the pool as a run would now. The weights are not loaded.
-
-    on_rows is told a job's name and how many rows came through. Raises what reading input raises, ModelError,
-    DeviceError.
+    Raises what reading input raises, ModelError, DeviceError, StorageError.
     """
     from batchrunner.engine.model_runner import device_for  # torch and transformers take seconds to import
     from batchrunner.engine.tokenizer import Tokenizer
@@ -84,8 +56,51 @@ def plan_job_file(job_file: JobFile, on_rows: Callable[[str, int], None] = lambd
         raise ModelError(f"model {files.folder}: has no tokenizer, which prompts need")
     config, device = job_file.engine, device_for(job_file.engine)
     shape = ModelShape.from_config(files.folder / "config.json", config.dtype_on(device.type))
-    config_json = json.loads((files.folder / "config.json").read_text())
     limits = limits_for(config, device.type)
+    budget = _budget(job_file, files, shape, device, limits)
+    speeds = known_speeds(shape, config, device)
+    known = LengthHistory({group_of(job) for job in job_file.jobs}).known.lengths()
+    tokenizer = Tokenizer(files.folder)
+    with ExitStack() as stack:
+        scratch = Path(stack.enter_context(TemporaryDirectory(prefix="batchrunner-")))
+        asked = []
+        for job in job_file.jobs:
+            folder = stack.enter_context(_spool_folder(job, scratch / job.name))
+            spool = spool_of(job, tokenizer, folder, _Counter(job.name, on_rows))
+            rows = rows_of(spool, shape.max_position)
+            wanted = wanted_rows(spool.request_ids, pa.array([], pa.binary(ID_BYTES)))
+            wanted &= ~is_hopeless(rows, budget.block_size, budget.num_blocks)
+            asked.append(JobToPlan(spool, rows, wanted, group_of(job)))
+        pace = pace_of(shape, speeds.speeds, device.type)
+        room = Room(limits.max_running, budget.num_kv_tokens)
+        plan = Planner(asked, scratch, config.policy, pace, room).plan(known)
+        forecasts = Forecasts(config, shape, speeds, device.type, budget, plan)
+        figures = [
+            job_figures(job, item, found, tokenizer.decode, budget)
+            for job, item, found in zip(job_file.jobs, asked, plan.jobs, strict=True)
+        ]
+        return JobFilePlan(
+            jobs=figures,
+            device=device.type,
+            budget={**asdict(budget), "kv_bytes": budget.kv_bytes, "num_kv_tokens": budget.num_kv_tokens},
+            budget_text=str(budget),
+            forecast=forecasts.as_it_is(),
+            what_if=[*forecasts.what_if(), *_other_field_orders(job_file, tokenizer, scratch)],
+            shards=forecasts.shards(num_shards) if num_shards > 1 else [],
+        )
+
+
+class _Counter:
+    def __init__(self, name: str, on_rows: OnRows) -> None:
+        self._name, self._on_rows, self._count = name, on_rows, 0
+
+    def __call__(self, count: int) -> None:
+        self._count += count
+        self._on_rows(self._name, self._count)
+
+
+def _budget(job_file: JobFile, files: ModelFiles, shape: ModelShape, device: "torch.device", limits: Limits) -> Budget:
+    config_json = json.loads((files.folder / "config.json").read_text())
     free = free_host_bytes()
     if device.type == "cuda":
         import torch
@@ -100,46 +115,36 @@ def plan_job_file(job_file: JobFile, on_rows: Callable[[str, int], None] = lambd
         shape.dtype_bytes,
     )
     free -= shape.weight_bytes
-    budget = budget_for(config, device.type, free, shape.kv_bytes_per_token, shape.weight_bytes, activations)
-    tokenizer = Tokenizer(files.folder)
-    with TemporaryDirectory() as folder:
-        jobs = []
-        for index, job in enumerate(job_file.jobs):
-            counter = _Counter(job.name, on_rows)
-            spool = write_spool(job, tokenizer, "", Path(folder) / f"{index}.arrow", counter)
-            jobs.append(_planned(job, spool, budget, shape.max_position))
-            del spool  # its file is mapped
-    return JobFilePlan(jobs, device.type, budget, limits.max_running)
+    return budget_for(job_file.engine, device.type, free, shape.kv_bytes_per_token, shape.weight_bytes, activations)
 
 
-class _Counter:
-    def __init__(self, name: str, on_rows: Callable[[str, int], None]) -> None:
-        self._name, self._on_rows, self._count = name, on_rows, 0
+@contextmanager
+def _spool_folder(job: JobSpec, otherwise: Path) -> Iterator[Path]:
+    """Where a run will look for the job's rows; another folder where a run is on its way, or nothing can be written.
 
-    def __call__(self, count: int) -> None:
-        self._count += count
-        self._on_rows(self._name, self._count)
+    The rows of a job that is done are not asked for again: they do not stay.
+    """
+    with ExitStack() as stack:
+        output = OutputFolder(Path(job.output), Storage())
+        try:
+            output.create()
+            stack.enter_context(output_lock(output.state, wait=False))
+        except (OutputError, LockedError):
+            yield otherwise
+            return
+        yield output.spool
+        if output.success.exists():
+            shutil.rmtree(output.spool, ignore_errors=True)
 
 
-def _planned(job: JobSpec, spool: Spool, budget: Budget, context_len: int) -> PlannedJob:
-    table = spool.table
-    num_tokens = pc.divide(pc.binary_length(table["prompt"]), TOKEN_BYTES)
-    asked = table["error_type"].is_null().to_pylist()
-    sizes = num_tokens.to_pylist()
-    answers = [
-        max(0, min(spool.sampling(row).max_tokens, context_len - size)) if size is not None else 0
-        for row, size in enumerate(sizes)
-    ]
-    needed = (size + answer - 1 for size, answer in zip(sizes, answers, strict=True) if size is not None and answer)
-    counted = pc.value_counts(table["error_type"].combine_chunks().drop_null()).to_pylist()
-    return PlannedJob(
-        name=job.name,
-        num_rows=len(spool),
-        num_failed=len(asked) - sum(asked),
-        errors={item["values"]: item["counts"] for item in counted},
-        num_requests=pc.count_distinct(spool.request_ids, mode="only_valid").as_py(),
-        num_prompt_tokens=pc.sum(num_tokens).as_py() or 0,
-        num_answer_tokens=sum(answers),
-        num_too_long=sum(size is not None and size >= context_len for size in sizes),
-        num_too_large=sum(tokens > budget.num_kv_tokens for tokens in needed),
-    )
+def _other_field_orders(job_file: JobFile, encoder: Encoder, scratch: Path) -> Iterator[WhatIf]:
+    """What field_order: auto would compute, of jobs that have fields and do not use it."""
+    for job in job_file.jobs:
+        if job.fields is None or job.field_order == "auto":
+            continue
+        folder = scratch / f"{job.name}.auto"
+        spool = prepare_spool(job, encoder, folder, lambda count: None, field_orders_of(job).orders)
+        order = order_by_prefix(spool.prompt_batches(), scratch)
+        wanted = wanted_rows(spool.request_ids, pa.array([], pa.binary(ID_BYTES)))
+        num_tokens = order.keep(wanted[order.rows]).num_to_compute
+        yield WhatIf(f"{job.name}: field_order: auto (this job alone)", num_tokens, None, None)

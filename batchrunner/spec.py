@@ -6,12 +6,13 @@ Reading YAML and explaining what is wrong with it is job_file.py's work.
 import re
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from batchrunner.engine_spec import EngineConfig
 from batchrunner.spec_types import MAX_INT, Frozen, empty_means_default
 
 MAX_PRIORITY = 1_000_000
+MAX_FIELDS = 255  # an order of fields is kept as bytes
 
 
 class ColumnRef(Frozen):
@@ -93,6 +94,8 @@ class JobSpec(Frozen):
     output: str
     prompt: str | ColumnRef | None = None
     messages: tuple[Message, ...] | ColumnRef | None = None
+    fields: tuple[str, ...] | None = None
+    field_order: Literal["given", "auto"] = "given"
     column: str = "response"
     columns: tuple[str, ...] | None = None
     sampling: Annotated[SamplingSpec, BeforeValidator(empty_means_default)] = SamplingSpec()
@@ -111,6 +114,27 @@ class JobSpec(Frozen):
     def _some_input(cls, value: Any) -> Any:
         if value == ():
             raise ValueError("the list is empty; name at least one file, glob or folder")
+        return value
+
+    @field_validator("fields")
+    @classmethod
+    def _some_different_fields(cls, names: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        if names is None:
+            return None
+        if not names:
+            raise ValueError("the list is empty; name at least one column, or leave fields out")
+        if len(names) > MAX_FIELDS:
+            raise ValueError(f"{len(names)} columns; name at most {MAX_FIELDS}")
+        for index, name in enumerate(names):
+            if name in names[:index]:
+                raise ValueError(f"fields[{names.index(name)}] and fields[{index}] are the same column; name it once")
+        return names
+
+    @field_validator("field_order")
+    @classmethod
+    def _fields_to_order(cls, value: str, info: ValidationInfo) -> str:
+        if value == "auto" and info.data.get("fields", ()) is None:
+            raise ValueError("needs fields: the columns to order; name them and write {{ fields }} in the prompt")
         return value
 
     @model_validator(mode="after")

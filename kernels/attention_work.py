@@ -58,6 +58,12 @@ class AttentionWork:
     def num_rows(self) -> int:
         return sum(segment.num_tokens for segment in self.segments)
 
+    @property
+    def num_read(self) -> int:
+        """Tokens whose KV is read: those of a group once for all its members."""
+        num_own = sum([segment.context_len - segment.kv_begin for segment in self.segments])
+        return num_own + sum([group.kv_end - group.kv_begin for level in self.levels for group in level])
+
     def positions(self) -> npt.NDArray[np.int32]:
         """[num_rows]: the position of each row's token in its request."""
         positions = np.empty(self.num_rows, dtype=np.int32)

@@ -27,7 +27,7 @@ def expected_output(prompt: Sequence[int], num_tokens: int) -> list[int]:
 
 @dataclass
 class FakeModelRunner:
-    """Reads and writes slots exactly as a real one: moves in their order, then all writes, then all reads."""
+    """Reads and writes slots exactly as a real one: moves in their order, all writes, copies in theirs, all reads."""
 
     num_blocks: int
     block_size: int
@@ -45,6 +45,10 @@ class FakeModelRunner:
                 assert written.setdefault(slot, value) == value, "two requests write to one slot"
         for (block, offset), value in written.items():
             self.places[Place.DEVICE].setdefault(block, {})[offset] = value
+        device = self.places[Place.DEVICE]
+        for copy in schedule.copies:
+            for offset in range(copy.num_tokens):
+                device.setdefault(copy.target_block, {})[offset] = device[copy.source_block][offset]
         self.num_tokens += schedule.num_tokens
         return [
             next_token(self._read(item.request.block_table, item.end)) for item in schedule.scheduled if item.samples

@@ -10,8 +10,8 @@ import json, re, sys
 from pathlib import Path
 import pyarrow as pa
 from batchrunner.data.outputs import Results, output_schema, output_tables, write_output_files
-from batchrunner.data.spool import write_spool
-from batchrunner.plan.order import run_order
+from batchrunner.data.spool import prepare_spool
+from batchrunner.plan.order import wanted_rows
 from batchrunner.run.parts import SCHEMA
 from batchrunner.spec import JobSpec
 
@@ -25,19 +25,18 @@ def measure(*_):
     peak = max(peak, int(re.search(r"RssAnon:\\s+(\\d+)", status)[1]) * 1024)
 
 class Bytes:
-    def encode_prompt(self, text):
-        return list(text.encode())
-    def encode_messages(self, messages):
-        raise NotImplementedError
+    identity = "bytes"
+    def encode_prompts(self, texts):
+        return [list(text.encode()) for text in texts]
 
 with (folder / "in.jsonl").open("w") as file:
     for i in range(num_rows):
         file.write(json.dumps({"id": i, "text": f"{i} ".ljust(row_bytes, "x")}) + "\\n")
 job = JobSpec(name="j", input=str(folder / "in.jsonl"), output=str(folder / "out"), prompt="{{ text }}")
-spool = write_spool(job, Bytes(), "model", folder / "spool.arrow", measure)
-order = run_order(spool.table, spool.request_ids, "prefix", pa.array([], pa.binary(16)))
-assert len(order) == num_rows
-measure()
+spool = prepare_spool(job, Bytes(), folder / "spool", measure)
+assert wanted_rows(spool.request_ids, pa.array([], pa.binary(16))).sum() == num_rows
+for batch in spool.prompt_batches():
+    measure()
 
 def parts():
     for start in range(0, num_rows, 5000):

@@ -12,25 +12,16 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from spools_for_tests import LetterEncoder
 
 from batchrunner.data import outputs
 from batchrunner.data import rows as rows_module
 from batchrunner.data.outputs import BOOKKEEPING, Results, output_schema, output_tables, write_output_files
-from batchrunner.data.spool import Spool, write_spool
+from batchrunner.data.spool import Spool, prepare_spool
 from batchrunner.errors import DataError
 from batchrunner.identity import ID_BYTES
 from batchrunner.run.parts import SCHEMA
 from batchrunner.spec import JobSpec
-
-
-class LetterEncoder:
-    """Token ids are code points."""
-
-    def encode_prompt(self, text: str) -> list[int]:
-        return [ord(letter) for letter in text]
-
-    def encode_messages(self, messages: Sequence[dict[str, Any]]) -> list[int]:
-        raise AssertionError("these tests ask with prompts")
 
 
 def result(request_id: bytes, text: str) -> dict[str, Any]:
@@ -107,7 +98,7 @@ def spool_of(tmp_path: Path, rows: Sequence[Any] | bytes | pa.Table, /, **change
         path.write_bytes(content)
     fields: dict[str, Any] = {"name": "job", "input": str(path), "output": "o", "prompt": "{{ t }}"}
     job = JobSpec.model_validate(fields | changes)
-    return write_spool(job, LetterEncoder(), "model", tmp_path / "spool.arrow", lambda num_rows: None)
+    return prepare_spool(job, LetterEncoder(), tmp_path / "spool", lambda num_rows: None)
 
 
 def answers(spool: Spool, tmp_path: Path, size: int = 2, **changes: Any) -> Results:

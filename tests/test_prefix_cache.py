@@ -4,7 +4,7 @@ import pytest
 from cached_blocks import build, enter
 from schedulers import request
 
-from batchrunner.engine.chain import ROOT_KEY, block_keys
+from batchrunner.engine.chain import ROOT_KEY, block_key, block_keys
 from batchrunner.engine.prefix_cache import MAX_PARTIAL_CANDIDATES
 
 
@@ -58,12 +58,27 @@ def test_the_longest_partial_match_wins() -> None:
     assert cache.partial_child(best, [1, 2, 3, 4]) is None
 
 
-def test_a_block_not_computed_yet_is_no_partial_match() -> None:
+def test_of_equally_long_partial_matches_one_that_is_computed_is_taken() -> None:
     pool, cache = build(block_size=4)
-    node = enter(pool, cache, cache.root, [1, 2, 3, 4])
-    node.computed = False
-    assert cache.partial_child(cache.root, [1, 2, 5]) is None
-    assert cache.find(node.key) is node
+    computed = enter(pool, cache, cache.root, [1, 2, 3, 4])
+    planned = enter(pool, cache, cache.root, [1, 2, 9, 9])
+    planned.computed = False
+    short, long = cache.partial_child(cache.root, [1, 2, 5]), cache.partial_child(cache.root, [1, 2, 9, 5])
+    assert short is not None and short.node is computed
+    assert long is not None and (long.node, long.num_tokens) == (planned, 3)
+
+
+def test_a_part_of_a_block_grows_to_a_whole_one() -> None:
+    pool, cache = build(block_size=4)
+    part = enter(pool, cache, cache.root, [1, 2])
+    assert not cache.is_whole(part)
+    key = block_key(ROOT_KEY, [1, 2, 3, 4])
+    whole = cache.grow(part, key, [1, 2, 3, 4])
+    assert cache.is_whole(whole) and cache.find(key) is whole
+    assert cache.find(block_key(ROOT_KEY, [1, 2])) is None
+    match = cache.partial_child(cache.root, [1, 2, 3])
+    assert match is not None and match.num_tokens == 3
+    cache.check_integrity()
 
 
 def test_partial_candidates_are_bounded() -> None:

@@ -10,11 +10,11 @@ from batchrunner.bench.machine import this_machine
 from batchrunner.bench.picture import draw
 from batchrunner.bench.results import BenchResult
 from batchrunner.bench.workloads import Workloads
-from batchrunner.engine.engine import Engine
 from batchrunner.engine.model_runner import device_for
 from batchrunner.engine.models import find_model
 from batchrunner.engine_spec import EngineConfig
 from batchrunner.errors import DeviceError
+from batchrunner.planned_engine import Engine
 
 
 def run_bench(

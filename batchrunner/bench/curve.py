@@ -10,12 +10,12 @@ from transformers.pytorch_utils import Conv1D
 
 from batchrunner.bench.results import BatchPoint
 from batchrunner.bench.workloads import Workloads, WorkRow
-from batchrunner.engine.engine import Engine
 from batchrunner.engine.int8 import Int8Linear
 from batchrunner.engine.linear import PackedLinear, PlainLinear
 from batchrunner.engine.model_runner import ModelRunner
 from batchrunner.engine.output_head import ScreenedHead
 from batchrunner.errors import UsageError
+from batchrunner.planned_engine import Engine
 
 NUM_PROMPT = 32
 NUM_OUTPUT = 16  # tokens of each request; the median of the steps counts

@@ -97,6 +97,13 @@ class ColumnFinder:
         named = {f"sampling.{parameter}": name for parameter, name in self._job.sampling.columns().items()}
         if isinstance(self._job.priority, ColumnRef):
             named["priority"] = self._job.priority.column
+        for index, name in enumerate(self._job.fields or ()):
+            named[f"fields[{index}]"] = name
+        if self._job.fields is not None and "fields" in names:
+            raise DataError(
+                f"{self._job.name}: the input has a column 'fields', and with fields: the template means all of those; "
+                "rename the column"
+            )
         for key, name in named.items():
             if name not in names:
                 message = f"{key}: the input has no column {name!r}; it has {', '.join(names)}"

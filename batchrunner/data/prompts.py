@@ -1,4 +1,4 @@
-"""From a row to token ids: its templates, the model's chat template, the row's sampling parameters."""
+"""From a row to what it asks: its templates, the model's chat template, the row's sampling parameters."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,29 +6,43 @@ from typing import Any, Protocol
 
 from pydantic import ValidationError
 
+from batchrunner.data.fields import fields_text
 from batchrunner.data.templates import Template, shortened
-from batchrunner.errors import RowError
+from batchrunner.errors import JobFileError, RowError
 from batchrunner.spec import MAX_PRIORITY, ColumnRef, JobSpec, SamplingParams
 
 
 class Encoder(Protocol):
-    """The part of a tokenizer that prompts need."""
+    """The part of a tokenizer that prompts need. Two encoders with the same identity do the same."""
 
-    def encode_prompt(self, text: str) -> list[int]: ...
-    def encode_messages(self, messages: Sequence[dict[str, Any]]) -> list[int]: ...
+    @property
+    def identity(self) -> str: ...
+    def render_messages(self, messages: Sequence[dict[str, Any]]) -> str: ...
+    def encode_prompts(self, texts: Sequence[str]) -> list[list[int]]: ...
+    def encode_rendered(self, texts: Sequence[str]) -> list[list[int]]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What one row asks: token ids and sampling parameters; and how urgently."""
+    """What one row asks: a text that is ready to be tokenised, and sampling parameters; and how urgently."""
 
-    token_ids: list[int]
+    text: str
     sampling: SamplingParams
     priority: int = 0
 
 
 def compile_templates(job: JobSpec) -> list[Template]:
-    """The templates of a job: its prompt's, or one for each message. Raises JobFileError if one does not compile."""
+    """The templates of a job: its prompt's, or one for each message.
+
+    Raises JobFileError if one does not compile, or if the job has fields and none uses them.
+    """
+    templates = _compiled(job)
+    if job.fields is not None and not any("fields" in template.columns for template in templates):
+        raise JobFileError(f"{job.name}: fields: no template uses them; write {{{{ fields }}}} where they should stand")
+    return templates
+
+
+def _compiled(job: JobSpec) -> list[Template]:
     if isinstance(job.prompt, str):
         return [Template(job.prompt, f"{job.name}: prompt")]
     if isinstance(job.messages, tuple):
@@ -37,49 +51,73 @@ def compile_templates(job: JobSpec) -> list[Template]:
 
 
 class PromptBuilder:
-    """Builds the prompt of each row of one job. Raises JobFileError if a template of the job does not compile."""
+    """Builds the prompt of each row of one job. Raises JobFileError if a template of the job does not compile.
+
+    default: the parameters of a row that chooses none of its own.
+    """
 
     def __init__(self, job: JobSpec, encoder: Encoder) -> None:
         self._job = job
         self._encoder = encoder
-        templates = compile_templates(job)
-        self._prompt = templates[0] if isinstance(job.prompt, str) else None
-        self._messages: list[tuple[str, Template]] = []
-        if isinstance(job.messages, tuple):
-            self._messages = list(zip([message.role for message in job.messages], templates, strict=True))
+        self._templates = compile_templates(job)
+        self._roles = [message.role for message in job.messages] if isinstance(job.messages, tuple) else []
         self._constants = job.sampling.constants()
         self._sampling_columns = job.sampling.columns()
-        self._default = SamplingParams(**self._constants)
+        self.default = SamplingParams(**self._constants)
 
     @property
     def columns(self) -> list[str] | None:
         """The input columns that prompts and parameters need; None for all of them."""
-        templates = [self._prompt] if self._prompt else [template for _, template in self._messages]
-        if any(template.uses_row for template in templates):
+        if any(template.uses_row for template in self._templates):
             return None
-        names = set(self._sampling_columns.values()).union(*(template.columns for template in templates))
+        names = set().union(*(template.columns for template in self._templates))
+        if self._job.fields is not None:
+            names = (names - {"fields"}).union(self._job.fields)
         values = (self._job.prompt, self._job.messages, self._job.priority)
         names |= {value.column for value in values if isinstance(value, ColumnRef)}
-        return sorted(names)
+        return sorted(names.union(self._sampling_columns.values()))
 
-    def build(self, values: dict[str, Any]) -> Prompt:
-        """Raises RowError, saying what is wrong with the row."""
+    def build(self, values: dict[str, Any], field_order: Sequence[int] | None = None) -> Prompt:
+        """field_order: the order of the job's fields in this row, as indices; None: the job's own.
+
+        Raises RowError, saying what is wrong with the row.
+        """
         sampling = self._sampling(values)
+        text = self._text(self._with_fields(values, field_order))
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:  # a template can write "\\ud800"
+            raise RowError("not_text", "the prompt holds half of a surrogate pair, which is no text") from error
+        return Prompt(text, sampling, self._priority(values))
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """The token ids of built prompts."""
+        if self._job.messages is not None:
+            return self._encoder.encode_rendered(texts)
+        return self._encoder.encode_prompts(texts)
+
+    def _with_fields(self, values: dict[str, Any], field_order: Sequence[int] | None) -> dict[str, Any]:
+        fields = self._job.fields
+        if fields is None:
+            return values
+        names = fields if field_order is None else [fields[index] for index in field_order]
+        return {**values, "fields": fields_text(values, names)}
+
+    def _text(self, values: dict[str, Any]) -> str:
         if isinstance(self._job.messages, ColumnRef):
-            token_ids = self._encoder.encode_messages(_messages_from(values, self._job.messages.column))
-        elif self._messages:
-            messages = [{"role": role, "content": template.render(values)} for role, template in self._messages]
-            token_ids = self._encoder.encode_messages(messages)
-        else:
-            text = self._prompt_text(values)
-            if not text.strip():
-                raise RowError("empty_prompt", "the prompt is empty")
-            token_ids = self._encoder.encode_prompt(text)
-        return Prompt(token_ids, sampling, self._priority(values))
+            return self._encoder.render_messages(_messages_from(values, self._job.messages.column))
+        if self._job.messages is not None:
+            contents = [template.render(values) for template in self._templates]
+            messages = [{"role": role, "content": text} for role, text in zip(self._roles, contents, strict=True)]
+            return self._encoder.render_messages(messages)
+        text = self._prompt_text(values)
+        if not text.strip():
+            raise RowError("empty_prompt", "the prompt is empty")
+        return text
 
     def _prompt_text(self, values: dict[str, Any]) -> str:
-        if self._prompt is not None:
-            return self._prompt.render(values)
+        if self._templates:
+            return self._templates[0].render(values)
         assert isinstance(self._job.prompt, ColumnRef)
         value = _column(values, self._job.prompt.column)
         if not isinstance(value, str):
@@ -107,7 +145,7 @@ class PromptBuilder:
 
     def _sampling(self, values: dict[str, Any]) -> SamplingParams:
         if not self._sampling_columns:
-            return self._default
+            return self.default
         chosen = {}
         for name, column in self._sampling_columns.items():
             value = values.get(column)

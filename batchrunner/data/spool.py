@@ -1,37 +1,29 @@
-"""The spool: every row of a job as a request, in input order, in one memory-mapped Arrow file.
+"""The spool: every row of a job as a request, in input order, in memory-mapped Arrow files.
 
-digest    16 bytes of request identity without its occurrence; null for a row that cannot be asked
-prompt    the token ids as big-endian uint32, so that the order of the bytes is the order of the ids
-sampling  JSON where a row's parameters differ from the job's own; null otherwise
-priority  higher is more urgent
-error_type, error
+It says what is asked, not who is asked: it outlives a change of the model's weights. spool_batch.py says what it holds.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from batchrunner.data.input_columns import ColumnFinder, InputColumns
+from batchrunner.data.input_columns import InputColumns
 from batchrunner.data.prompts import Encoder, PromptBuilder
-from batchrunner.data.rows import Row, read_rows
-from batchrunner.errors import DataError, RowError
-from batchrunner.identity import ID_BYTES, request_digest, with_occurrence
+from batchrunner.data.spool_batch import SCHEMA, TOKEN_BYTES
+from batchrunner.data.spool_folder import SpoolFolder
+from batchrunner.data.spool_inputs import FieldOrders, SpoolInputs
+from batchrunner.data.spool_writer import write_rows
+from batchrunner.errors import DataError
+from batchrunner.identity import ID_BYTES, request_mask
 from batchrunner.spec import JobSpec, SamplingParams
 
-SCHEMA = pa.schema(
-    [
-        ("digest", pa.binary(ID_BYTES)),
-        ("prompt", pa.large_binary()),
-        ("sampling", pa.string()),
-        ("priority", pa.int64()),
-        ("error_type", pa.string()),
-        ("error", pa.string()),
-    ]
-)
+_PROMPT_BATCH_SCHEMA = pa.schema([("row", pa.int64()), ("prompt", pa.large_binary())])
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,21 +35,52 @@ class SpooledRequest:
 
 
 class Spool:
-    """The rows of a job as requests, read from the file that write_spool made."""
+    """The rows of a job as requests. Made by prepare_spool.
 
-    def __init__(self, path: Path, columns: InputColumns, default: SamplingParams) -> None:
+    table: all columns but the prompts, mapped. prompts: these, mapped too; going through all of them makes the file
+    resident, which prompt_batches does not. default: the parameters of rows that choose none of their own.
+    fingerprint: of the model that is asked; without one, request_ids tell equal requests apart and no more.
+    """
+
+    def __init__(
+        self, paths: Sequence[Path], columns: InputColumns, default: SamplingParams, fingerprint: str = ""
+    ) -> None:
         self.columns = columns
         self.default = default
-        with pa.memory_map(str(path)) as source:
-            self.table: pa.Table = pa.ipc.open_file(source).read_all()
-        self.request_ids = self._number_occurrences()
+        self._paths = paths
+        self._fingerprint = fingerprint
+        whole = pa.concat_tables([SCHEMA.empty_table(), *map(_mapped, paths)])
+        self.prompts: pa.ChunkedArray = whole["prompt"]
+        self.table: pa.Table = whole.drop_columns(["prompt"])
+
+    def for_model(self, fingerprint: str) -> "Spool":
+        """The same rows, asked of the model with this fingerprint."""
+        return Spool(self._paths, self.columns, self.default, fingerprint)
 
     def __len__(self) -> int:
         return int(self.table.num_rows)
 
+    @property
+    def num_tokens(self) -> pa.ChunkedArray:
+        """Tokens of each row's prompt (int64 [num_rows]); null for rows that cannot be asked. Reads no prompt."""
+        return pc.divide(pc.binary_length(self.prompts), TOKEN_BYTES)
+
+    @cached_property
+    def request_ids(self) -> pa.Array:
+        """16 bytes for each row; null for rows that cannot be asked. See identity.request_id."""
+        if len(self) == 0:
+            return pa.array([], pa.binary(ID_BYTES))
+        digests = pa.concat_arrays(self.table["digest"].chunks)
+        validity, values = digests.buffers()
+        ids = np.frombuffer(values, dtype=np.uint64, count=2 * len(self)).reshape(-1, 2).copy()
+        occurrences = _occurrences(digests, self.table["is_greedy"])
+        masks = b"".join(request_mask(self._fingerprint, index) for index in range(int(occurrences.max()) + 1))
+        ids ^= np.frombuffer(masks, dtype=np.uint64).reshape(-1, 2)[occurrences]
+        return pa.FixedSizeBinaryArray.from_buffers(digests.type, len(self), [validity, pa.py_buffer(ids)])
+
     def request(self, row: int) -> SpooledRequest:
         """The request of a row that has no error."""
-        prompt = np.frombuffer(self.table["prompt"][row].as_buffer(), dtype=">u4")
+        prompt = np.frombuffer(self.prompts[row].as_buffer(), dtype=">u4")
         priority = self.table["priority"][row].as_py()
         return SpooledRequest(self.request_ids[row].as_py(), prompt.tolist(), self.sampling(row), priority)
 
@@ -65,63 +88,66 @@ class Spool:
         text = self.table["sampling"][row].as_py()
         return self.default if text is None else SamplingParams.model_validate_json(text)
 
-    def _number_occurrences(self) -> pa.Array:
-        """Request ids [num_rows]; identical sampled requests get different ones, in input order."""
-        chunks = self.table["digest"].chunks
-        digests = pa.concat_arrays(chunks) if chunks else pa.array([], pa.binary(ID_BYTES))
-        is_greedy_job = self.default.is_greedy and self.table["sampling"].null_count == len(self)
-        if is_greedy_job or len(self) == 0:
-            return digests
-        codes = digests.dictionary_encode().indices.fill_null(-1).to_numpy()
-        order = np.argsort(codes, kind="stable")
-        is_repeat = np.concatenate([[False], codes[order][1:] == codes[order][:-1]])
-        begins = np.maximum.accumulate(np.where(is_repeat, 0, np.arange(len(self))))
-        ranks = np.empty(len(self), dtype=np.int64)
-        ranks[order] = np.arange(len(self)) - begins
-        repeated = [row for row in np.flatnonzero(ranks).tolist() if digests[row].is_valid]
-        repeated = [row for row in repeated if not self.sampling(row).is_greedy]
-        if not repeated:
-            return digests
-        ids = digests.to_pylist()
-        for row in repeated:
-            ids[row] = with_occurrence(ids[row], int(ranks[row]))
-        return pa.array(ids, pa.binary(ID_BYTES))
+    def prompt_batches(self) -> Iterator[pa.RecordBatch]:
+        """row (int64) and prompt of the rows that can be asked, in input order, a thousand or so at a time.
+
+        The files are read, not mapped, so that no more than a batch is in memory.
+        """
+        options = pa.ipc.IpcReadOptions(included_fields=[SCHEMA.get_field_index("prompt")])
+        first = 0
+        for path in self._paths:
+            with pa.OSFile(str(path)) as source, pa.ipc.open_file(source, options=options) as reader:
+                for index in range(reader.num_record_batches):
+                    prompts = reader.get_batch(index).column("prompt")
+                    rows = pa.array(np.arange(first, first + len(prompts)))
+                    is_asked = prompts.is_valid()
+                    arrays = [rows.filter(is_asked), prompts.filter(is_asked)]
+                    yield pa.RecordBatch.from_arrays(arrays, schema=_PROMPT_BATCH_SCHEMA)
+                    first += len(prompts)
 
 
-def write_spool(job: JobSpec, encoder: Encoder, fingerprint: str, path: Path, on_rows: Callable[[int], None]) -> Spool:
-    """Read, render and tokenise all rows of a job once, streaming. on_rows is told how many rows came through.
+def prepare_spool(
+    job: JobSpec,
+    encoder: Encoder,
+    folder: Path,
+    on_rows: Callable[[int], None],
+    field_orders: FieldOrders | None = None,
+) -> Spool:
+    """The spool of a job in a folder of its own: what is there of it is used, the rest is made.
 
-    Raises DataError for input that cannot be read as a whole, for columns that collide with the output's or are
-    nowhere, and with `on_error: stop` for the first row that is broken.
+    on_rows is told how many rows came through: all at once if all were there. It may raise; what is whole stays.
+    field_orders: [num_rows, num_fields], the order of the job's fields in each row; None: the job's own.
+
+    Raises JobFileError for a template that does not compile, OSError, and what spool_writer.write_rows raises.
     """
     builder = PromptBuilder(job, encoder)
-    columns = ColumnFinder(job)  # looks at the schemas before an hour of tokenising, not after it
-    default = SamplingParams(**job.sampling.constants())
-    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, SCHEMA) as writer:
-        for file in columns.files:
-            for rows in read_rows(file, builder.columns):
-                columns.see(file, rows)
-                records = [_record(row, builder, fingerprint, default, job) for row in rows]
-                writer.write_batch(pa.RecordBatch.from_pylist(records, SCHEMA))
-                on_rows(len(rows))
-    return Spool(path, columns.found(), default)
+    inputs = SpoolInputs.of(job, encoder.identity, field_orders)
+    files = SpoolFolder(folder, inputs)
+    if files.columns is not None:
+        on_rows(files.num_rows)
+        return Spool(files.paths, files.columns, builder.default)
+    columns = write_rows(files, job, builder, field_orders, on_rows)
+    if columns.stamps != inputs.stamps:
+        raise DataError(f"{job.name}: an input file has changed while the job ran; run the job again")
+    files.complete(columns)
+    return Spool(files.paths, columns, builder.default)
 
 
-def _record(
-    row: Row, builder: PromptBuilder, fingerprint: str, default: SamplingParams, job: JobSpec
-) -> dict[str, Any]:
-    try:
-        if row.error is not None:
-            raise row.error
-        prompt = builder.build(row.values)
-    except RowError as error:
-        message = str(error) if row.error is not None else f"{row.place}: {error}"
-        if job.on_error == "stop":
-            raise DataError(f"{job.name}: {message} (on_error: stop)") from error
-        return {"error_type": error.error_type, "error": message}
-    return {
-        "digest": request_digest(fingerprint, prompt.token_ids, prompt.sampling),
-        "prompt": np.asarray(prompt.token_ids, dtype=">u4").tobytes(),
-        "sampling": None if prompt.sampling == default else prompt.sampling.model_dump_json(),
-        "priority": prompt.priority,
-    }
+def _mapped(path: Path) -> pa.Table:
+    with pa.memory_map(str(path)) as source:
+        return pa.ipc.open_file(source).read_all()
+
+
+def _occurrences(digests: pa.Array, is_greedy: pa.ChunkedArray) -> npt.NDArray[np.int64]:
+    """How many earlier rows ask the same [num_rows]; 0 for greedy ones, since the same question has the same answer."""
+    found = np.zeros(len(digests), dtype=np.int64)
+    sampled = np.flatnonzero(pc.equal(is_greedy, False).fill_null(False).to_numpy())
+    if not len(sampled):
+        return found
+    codes = digests.take(pa.array(sampled)).dictionary_encode().indices.to_numpy()
+    order = np.argsort(codes, kind="stable")
+    is_first = np.concatenate([[True], codes[order][1:] != codes[order][:-1]])
+    places = np.arange(len(codes))
+    begins = np.maximum.accumulate(np.where(is_first, places, 0))
+    found[sampled[order]] = places - begins
+    return found

@@ -32,7 +32,9 @@ def admit(scheduler: "Scheduler", schedule: Schedule) -> None:
 
 
 def _admit_one(scheduler: "Scheduler", request: Request, schedule: Schedule) -> bool:
-    """Admit the request if it fits; False if the step has no tokens left for it."""
+    """Admit the request if it fits; False if the step has no tokens left for it, or for what it shares with others."""
+    if any(cut.is_shared_by(request) for cut in schedule.cut):
+        return False
     tables, builder = scheduler.tables, scheduler.builder
     available = scheduler.num_available(request)
     match = tables.match(request, available)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.utils import logging
 
+from batchrunner.engine.slot_copies import SlotCopies
 from batchrunner.errors import ModelError
 from batchrunner.kernels.attention_work import AttentionOptions
 from batchrunner.kernels.interface import Kernels
@@ -68,8 +69,8 @@ class PagedKV:
 class PagedAttention:
     """Attention of one step: the new keys and values are written first, so that requests may share them at once.
 
-    plan: the step's work as the kernels take it. slots [T]: where each token's KV goes. logit_rows [S]: the tokens
-    whose logits are asked for; None: all.
+    plan: the step's work as the kernels take it. slots [T]: where each token's KV goes. copies: where it goes, too.
+    logit_rows [S]: the tokens whose logits are asked for; None: all.
     """
 
     kernels: Kernels
@@ -77,19 +78,28 @@ class PagedAttention:
     plan: Any
     slots: Tensor
     logit_rows: Tensor | None = None
+    copies: SlotCopies | None = None
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, options: AttentionOptions) -> Tensor:
         self.kernels.write_kv(key, value, self.kv.keys[layer], self.kv.values[layer], self.slots)
+        self._copy(layer)
         return self.attend_written(layer, query, options)
 
     def rotate_and_write_kv(self, layer: int, qkv: Tensor, cos: Tensor, sin: Tensor, num_heads: int) -> Tensor:
         """See Kernels.rotate_and_write_kv."""
         k_cache, v_cache = self.kv.keys[layer], self.kv.values[layer]
-        return self.kernels.rotate_and_write_kv(qkv, cos, sin, k_cache, v_cache, self.slots, num_heads)
+        query = self.kernels.rotate_and_write_kv(qkv, cos, sin, k_cache, v_cache, self.slots, num_heads)
+        self._copy(layer)
+        return query
 
     def attend_written(self, layer: int, query: Tensor, options: AttentionOptions) -> Tensor:
         """Attention of tokens whose keys and values are in the cache already."""
         return self.kernels.attend(query, self.kv.keys[layer], self.kv.values[layer], self.plan, options)
+
+    def _copy(self, layer: int) -> None:
+        if self.copies is not None:
+            for cache in (self.kv.keys[layer], self.kv.values[layer]):
+                self.copies.make(cache)
 
 
 _current: ContextVar[LayerAttention] = ContextVar("layer_attention")

@@ -3,10 +3,10 @@
 from dataclasses import dataclass, field
 
 from batchrunner.engine.block_pool import BlockPool
-from batchrunner.engine.chain import block_keys
+from batchrunner.engine.chain import block_key, block_keys
 from batchrunner.engine.prefix_cache import Node, PartialMatch, PrefixCache
 from batchrunner.engine.request import Request
-from batchrunner.engine.schedule import Move, Place, Schedule
+from batchrunner.engine.schedule import InnerCopy, Move, Place, Schedule
 from batchrunner.engine.tiers.lower_tiers import LowerTiers
 
 
@@ -99,14 +99,19 @@ class BlockTables:
             node, num_tokens = match.partial.node, match.partial.num_tokens
             target = self._allocate(schedule)
             request.block_table.append(target)
-            schedule.moves.append(Move(Place.DEVICE, node.block, Place.DEVICE, target, node.key, node.parent_key))
+            if node.computed:
+                schedule.moves.append(Move(Place.DEVICE, node.block, Place.DEVICE, target, node.key, node.parent_key))
+            else:
+                schedule.copies.append(InnerCopy(node.block, target, num_tokens))
             request.num_computed_tokens += num_tokens
 
     def extend(self, request: Request, end: int, schedule: Schedule) -> None:
         """Hold the request's tokens up to end, of which this step computes those not computed yet. There is room."""
         for _ in range(self.num_missing(request, end)):
             request.block_table.append(self._allocate(schedule))
-        self._register(request, end, schedule)
+        if self._prefix_caching:
+            self._register(request, end, schedule)
+            self._register_end(request, end, schedule)
 
     def waits_no_more(self, request: Request) -> None:
         """The blocks it waited for will be needed later now, or never."""
@@ -141,8 +146,6 @@ class BlockTables:
 
     def _register(self, request: Request, end: int, schedule: Schedule) -> None:
         """Enter the blocks that are full once the tokens up to end are computed into the cache."""
-        if not self._prefix_caching:
-            return
         block_size = self.pool.block_size
         num_full = end // block_size
         keys = block_keys(request, block_size) if request.num_registered_blocks < num_full else []
@@ -159,11 +162,31 @@ class BlockTables:
                 continue
             if not is_computed:
                 return  # this step still writes to our own block; share theirs next time
+            self._forget_part(request.block_table[index])
             self.cache.hold(twin)  # somebody else was first: share theirs, so that one copy is kept
             self._count_use(request, twin, index)
             self.pool.release(request.block_table[index])
             request.block_table[index] = twin.block
             request.num_registered_blocks += 1
+
+    def _register_end(self, request: Request, end: int, schedule: Schedule) -> None:
+        """Enter what the end of a prompt fills of its block, when the step that computes it is planned."""
+        block_size = self.pool.block_size
+        start = request.num_registered_blocks * block_size
+        if not start < end < start + block_size or end < request.num_tokens:
+            return
+        if request.num_computed_tokens >= request.num_prompt_tokens:
+            return
+        token_ids, parent = request.token_ids[start:end], self._last_node(request)
+        key = block_key(parent.key, token_ids)
+        if self.cache.find(key) is None:
+            node = self.cache.insert(parent, key, token_ids, request.block_table[request.num_registered_blocks])
+            schedule.new_nodes.append(node)
+
+    def _forget_part(self, block: int) -> None:
+        node = self.cache.node_of(block)
+        if node is not None:
+            self.cache.forget(node)
 
     def _enter(self, request: Request, block: int) -> Node:
         """The request's next block, the first that is not cached yet, becomes a node."""
@@ -173,7 +196,8 @@ class BlockTables:
         if index == len(request.block_table):
             request.block_table.append(block)
         request.num_registered_blocks += 1
-        node = self.cache.insert(parent, request.block_keys[index], token_ids, block)
+        key, part = request.block_keys[index], self.cache.node_of(block)
+        node = self.cache.grow(part, key, token_ids) if part else self.cache.insert(parent, key, token_ids, block)
         self._count_use(request, node, index)
         return node
 
@@ -192,5 +216,7 @@ class BlockTables:
 
     def _allocate(self, schedule: Schedule) -> int:
         if self.pool.num_free == 0:
-            self.below.take_down(self.cache.evict(), schedule)
+            node = self.cache.evict()
+            if self.cache.is_whole(node):  # parts are never asked for by their keys
+                self.below.take_down(node, schedule)
         return self.pool.allocate()

@@ -20,6 +20,7 @@ from batchrunner.engine.predictors.history import History
 from batchrunner.engine.quarantine import Quarantine
 from batchrunner.engine.request import Completion, Request
 from batchrunner.engine.step_runner import StepRunner
+from batchrunner.engine.step_times import StepTimes
 from batchrunner.engine.tiers.keeping import keep_prefixes
 from batchrunner.engine.tokenizer import Tokenizer, cut_at_stop
 from batchrunner.engine_spec import EngineConfig
@@ -42,6 +43,7 @@ class Engine:
         self.config = _engine_config(options)
         self.files = model if isinstance(model, ModelFiles) else find_model(str(model))
         device = device_for(self.config)
+        self.device_kind = device.type
         self.tokenizer = Tokenizer(self.files.folder) if self.files.has_tokenizer else None
         runner = ModelRunner(self.files, device, self.config.dtype, self.config.quantization)
         self.context_len = runner.context_len
@@ -104,6 +106,10 @@ class Engine:
         return str(self.runner.substitutions)
 
     @property
+    def step_times(self) -> StepTimes:
+        return self.runner.step_times
+
+    @property
     def has_unfinished(self) -> bool:
         return self.scheduler.has_unfinished
 
@@ -134,10 +140,12 @@ class Engine:
         saved: Sequence[int] = (),
         priority: int = 0,
         group: str = "",
+        num_shared_later: int = 0,
     ) -> Request:
         """Make a request. saved: output tokens it had already before an interruption; it goes on after them.
 
         group: requests of one template have the same, so that lengths of earlier answers predict those of later ones.
+        num_shared_later: so many of its first tokens will be asked for by requests that are not added yet.
         """
         vocabulary = self.runner.vocabulary_size
         if not all(0 <= token_id < vocabulary for token_id in prompt_token_ids):
@@ -159,6 +167,7 @@ class Engine:
             stop_matcher=matcher,
             priority=priority,
             group=group,
+            num_shared_later=num_shared_later,
         )
         for token_id in saved:
             request.append(token_id)
@@ -218,6 +227,11 @@ class Engine:
         Raises UsageError if the numbers of prompts and of sampling parameters differ, or for a text without tokenizer.
         """
         return generate(self, prompts, sampling, on_finished)
+
+    def in_order(self, prompts: Sequence[Sequence[int]], sampling: Sequence[SamplingParams]) -> Sequence[int]:
+        """The indexes of prompts in the order in which generate() asks them."""
+        indexes = range(len(prompts))
+        return sorted(indexes, key=lambda index: list(prompts[index])) if self.config.policy == "prefix" else indexes
 
     def encode(self, prompt: str | Sequence[int]) -> list[int]:
         """A prompt's token ids. Raises UsageError for a text if the model has no tokenizer."""

@@ -14,10 +14,14 @@ from batchrunner.engine.chain import block_keys
 from batchrunner.engine.request import Request
 
 NEVER = math.inf
+LATER = 2.0**62  # by a request that is not here yet: after all that are
 MIN_CLEARED = 64  # a shorter list of users is cleared as its first ones come up
 
 
 class Foresight(Protocol):
+    def arrived(self, request: Request) -> None:
+        """A new request, that says what those which come after it will ask for."""
+
     def add(self, request: Request) -> None:
         """A request begins to wait; it will ask for the blocks of its tokens."""
 
@@ -25,19 +29,27 @@ class Foresight(Protocol):
         """It waits no more."""
 
     def next_use(self, key: bytes) -> float:
-        """The number of the first waiting request that will ask for the block; NEVER if none is known."""
+        """The number of the first waiting request that will ask for the block; LATER if others will, NEVER if none is
+        known."""
 
     def is_wanted(self, key: bytes) -> bool:
         """Whether the block may be asked for again."""
 
 
 class WaitingRequests:
-    """Foresight from those who wait."""
+    """Foresight from those who wait, and from what they say of those who come later."""
 
     def __init__(self, block_size: int) -> None:
         self._block_size = block_size
         self._waiting: set[int] = set()
         self._users: dict[bytes, list[int]] = {}  # heaps of numbers; those who wait no more leave when they come up
+        self._later: set[bytes] = set()  # what requests that are not here yet will ask for
+
+    def arrived(self, request: Request) -> None:
+        num_later = request.num_shared_later // self._block_size
+        keys = block_keys(request, self._block_size)
+        self._later.update(keys[:num_later])
+        self._later.difference_update(keys[num_later:])
 
     def add(self, request: Request) -> None:
         self._waiting.add(request.number)
@@ -54,14 +66,13 @@ class WaitingRequests:
 
     def next_use(self, key: bytes) -> float:
         users = self._users.get(key)
-        if users is None:
-            return NEVER
         while users and users[0] not in self._waiting:
             heappop(users)
-        if not users:
+        if users:
+            return users[0]
+        if users is not None:
             del self._users[key]
-            return NEVER
-        return users[0]
+        return LATER if key in self._later else NEVER
 
     def is_wanted(self, key: bytes) -> bool:
         return self.next_use(key) < NEVER
@@ -69,6 +80,9 @@ class WaitingRequests:
 
 class Unknown:
     """No foresight: any block may be asked for again, and the least recently used one leaves first."""
+
+    def arrived(self, request: Request) -> None:
+        pass
 
     def add(self, request: Request) -> None:
         pass

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from batchrunner.engine.prefix_groups import GroupRule, group_by_prefix
 from batchrunner.engine.schedule import Schedule
+from batchrunner.engine.slot_copies import SlotCopies
 from batchrunner.kernels.attention_work import AttentionWork, Segment
 
 
@@ -16,7 +17,8 @@ from batchrunner.kernels.attention_work import AttentionWork, Segment
 class ForwardInput:
     """T packed tokens of all scheduled requests, without padding.
 
-    input_ids, positions, slots: [T]. logit_rows: [S], the rows whose logits are sampled.
+    input_ids, positions, slots: [T]. logit_rows: [S], the rows whose logits are sampled. copies: between slots, in
+    every layer, once its KV is written; None: none.
     """
 
     input_ids: Tensor
@@ -24,6 +26,7 @@ class ForwardInput:
     slots: Tensor
     logit_rows: Tensor
     work: AttentionWork
+    copies: SlotCopies | None
 
     @classmethod
     def build(cls, schedule: Schedule, block_size: int, rule: GroupRule, device: torch.device) -> "ForwardInput":
@@ -48,4 +51,5 @@ class ForwardInput:
             slots=torch.from_numpy(slots).to(device),
             logit_rows=torch.tensor(logit_rows, dtype=torch.int64, device=device),
             work=group_by_prefix(segments, block_size, rule),
+            copies=SlotCopies.build(schedule.copies, block_size, device),
         )

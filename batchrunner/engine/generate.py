@@ -1,12 +1,12 @@
 """Many prompts at once, answered in their order: what Engine.generate does."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from batchrunner.engine.request import Completion, Request
 from batchrunner.errors import RowError, UsageError
-from batchrunner.identity import request_digest, with_occurrence
+from batchrunner.identity import question_digest, request_id
 from batchrunner.spec import SamplingParams
 
 if TYPE_CHECKING:
@@ -24,22 +24,21 @@ def generate(
         raise UsageError("generate() takes a list of prompts; put the text into a list")
     params = _one_for_each(sampling, len(prompts))
     token_ids = [engine.encode(prompt) for prompt in prompts]
-    order: Iterable[int] = range(len(prompts))
-    if engine.config.policy == "prefix":
-        order = sorted(order, key=token_ids.__getitem__)
     completions: list[Completion | None] = [None] * len(prompts)
     index_of: dict[Request, int] = {}
     occurrences: Counter[bytes] = Counter()
-    for index in order:
-        digest = request_digest(engine.fingerprint, token_ids[index], params[index])
-        request_id = with_occurrence(digest, occurrences[digest]).hex()
-        occurrences[digest] += not params[index].is_greedy
+    for index in range(len(prompts)):
+        question = question_digest(token_ids[index], params[index])
+        name = request_id(engine.fingerprint, question, occurrences[question]).hex()
+        occurrences[question] += not params[index].is_greedy
         try:
-            index_of[engine.request(request_id, token_ids[index], params[index])] = index
+            index_of[engine.request(name, token_ids[index], params[index])] = index
         except RowError as error:
             completions[index] = _failed(error, token_ids[index])
     engine.prepare(list(index_of))
-    for request, index in list(index_of.items()):
+    requests, indexes = list(index_of), list(index_of.values())
+    for place in engine.in_order([token_ids[index] for index in indexes], [params[index] for index in indexes]):
+        request, index = requests[place], indexes[place]
         try:
             engine.add(request)
         except RowError as error:

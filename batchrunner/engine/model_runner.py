@@ -17,9 +17,10 @@ from batchrunner.engine.linear import PackedLinear, PlainLinear, can_pack
 from batchrunner.engine.memory import activation_bytes, free_host_bytes
 from batchrunner.engine.models import ModelFiles
 from batchrunner.engine.output_head import LogitsHead, OutputHead, take_head
-from batchrunner.engine.prefix_groups import GroupRule
+from batchrunner.engine.prefix_groups import NO_GROUPS, GroupRule
 from batchrunner.engine.quantize import quantize
 from batchrunner.engine.schedule import Move, Schedule
+from batchrunner.engine.step_times import StepTimes
 from batchrunner.engine.substitute import Substitution
 from batchrunner.engine.swap_choice import MeasuredCosts
 from batchrunner.engine.tiers.disk_file import DiskFile
@@ -105,7 +106,8 @@ class ModelRunner:
         self.substitutions.num_other_modules += head is not None
         if quantization == "int8":
             self.substitutions.quantized = quantize(self.model, files, self.context_len, self.layers, self.kernels)
-        self.group_rule = GROUP_RULES[device.type]
+        self.group_rule = NO_GROUPS if isinstance(self.kernels, TorchKernels) else GROUP_RULES[device.type]
+        self.step_times = StepTimes()
 
     @property
     def dtype(self) -> torch.dtype:
@@ -183,7 +185,7 @@ class ModelRunner:
         kernels, kv = self.kernels, self.store.kv
         inputs = ForwardInput.build(schedule, kv.block_size, self.group_rule, self.device)
         plan = kernels.plan(inputs.work, kv.block_size)
-        with attention_by(PagedAttention(kernels, kv, plan, inputs.slots, inputs.logit_rows)):
+        with attention_by(PagedAttention(kernels, kv, plan, inputs.slots, inputs.logit_rows, inputs.copies)):
             output = self.model(
                 input_ids=inputs.input_ids[None],
                 position_ids=inputs.positions[None],
@@ -193,7 +195,9 @@ class ModelRunner:
         token_ids = self.head.sample(output.logits[0], schedule.sampling_requests)
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)  # a step that samples nothing has only been launched
-        self.costs.observe_step(schedule, time.perf_counter() - started)
+        seconds = time.perf_counter() - started
+        self.costs.observe_step(schedule, seconds)
+        self.step_times.observe(schedule, inputs.work.num_read, seconds)
         return token_ids
 
     def move(self, moves: Sequence[Move]) -> None:

@@ -8,6 +8,9 @@
 
 A block is entered as soon as the step that will fill it is planned: the step writes all KV of a layer before it reads
 any, so requests planned later in the same step already share it. Such a node is `computed` only after the step.
+
+The end of a prompt rarely fills its block. What it fills is entered, too: a part of a block, which others can copy. It
+grows to a whole one when its request has filled the block.
 """
 
 from collections.abc import Iterator
@@ -23,7 +26,8 @@ MAX_PARTIAL_CANDIDATES = 8  # rows come in prefix order: the best partner of a r
 
 @dataclass(eq=False, slots=True)
 class Node:
-    """num_uses: how many requests have had it; block_tables.py counts."""
+    """token_ids: fewer than a block's for the end of a prompt. num_uses: how many requests have had it whole;
+    block_tables.py counts."""
 
     key: bytes
     token_ids: list[int]
@@ -42,7 +46,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class PartialMatch:
-    """A computed block whose first num_tokens tokens are those wanted next."""
+    """A block whose first num_tokens tokens are those wanted next."""
 
     node: Node
     num_tokens: int
@@ -73,11 +77,11 @@ class PrefixCache:
         return self._node_with.get(key)
 
     def partial_child(self, parent: Node, token_ids: list[int]) -> PartialMatch | None:
-        """The computed node below parent that shares the longest beginning with token_ids, if any shares one token."""
+        """The node below parent that shares the longest beginning with token_ids, if any shares one token."""
         best: PartialMatch | None = None
         for node in reversed(self._by_first_token.get((parent.key, token_ids[0]), ())):
             length = _common_prefix(node.token_ids, token_ids)
-            if node.computed and (best is None or length > best.num_tokens):
+            if best is None or (length, node.computed) > (best.num_tokens, best.node.computed):
                 best = PartialMatch(node, length)
         return best
 
@@ -94,6 +98,19 @@ class PrefixCache:
         self._node_with[key] = node
         self._pool.hold(block)
         return node
+
+    def grow(self, node: Node, key: bytes, token_ids: list[int]) -> Node:
+        """The rest of a block that was entered in part is known now. It keeps its place among its siblings."""
+        assert node.parent is not None and not node.children and key not in self._node_with
+        del node.parent.children[node.key]
+        del self._node_with[node.key]
+        node.key, node.token_ids = key, token_ids
+        node.parent.children[key] = node
+        self._node_with[key] = node
+        return node
+
+    def is_whole(self, node: Node) -> bool:
+        return len(node.token_ids) == self._pool.block_size
 
     def hold(self, node: Node) -> None:
         """A request takes the node's block into its block table."""
@@ -154,7 +171,8 @@ class PrefixCache:
         assert {node.key: id(node) for node in nodes} == {key: id(node) for key, node in self._node_with.items()}
         evictable = 0
         for node in nodes:
-            assert self._node_of[node.block] is node and len(node.token_ids) == self._pool.block_size
+            assert self._node_of[node.block] is node and 0 < len(node.token_ids) <= self._pool.block_size
+            assert self.is_whole(node) or not node.children
             count = self._pool.ref_counts[node.block]
             evictable += count == 1
             for child in node.children.values():

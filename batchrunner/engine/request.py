@@ -33,6 +33,7 @@ class Request:
     stop_matcher: StopMatcher | None = None
     priority: int = 0  # higher is more urgent
     group: str = ""  # requests of one template: their lengths are alike
+    num_shared_later: int = 0  # of its first tokens; requests that are not here yet will ask for them
     finish_reason: FinishReason | None = None
     error: RowError | None = None
 

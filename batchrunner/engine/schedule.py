@@ -28,6 +28,18 @@ class Move:
     num_uses: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class InnerCopy:
+    """The first num_tokens tokens of a block that this very step computes, for the beginning of another block.
+
+    Done in every layer, after the step's KV is written and before any is read.
+    """
+
+    source_block: int
+    target_block: int
+    num_tokens: int
+
+
 @dataclass(slots=True)
 class ScheduledRequest:
     """The tokens of the request from position start up to position end are computed in this step."""
@@ -46,16 +58,32 @@ class ScheduledRequest:
         return self.end == self.request.num_tokens
 
 
+@dataclass(frozen=True, slots=True)
+class CutRequest:
+    """For want of room in the step the request gets no further than end."""
+
+    request: Request
+    end: int
+
+    def is_shared_by(self, request: Request) -> bool:
+        """Whether request needs tokens that this one will compute in a later step."""
+        num_tokens = self.end + 1
+        return request.token_ids[:num_tokens] == self.request.token_ids[:num_tokens]
+
+
 @dataclass(slots=True)
 class Schedule:
-    """moves are done in their order before anything is written, as if each were done when it was decided."""
+    """moves are done in their order before anything is written, as if each were done when it was decided; copies in
+    theirs after it."""
 
     scheduled: list[ScheduledRequest] = field(default_factory=list)
     moves: list[Move] = field(default_factory=list)
+    copies: list[InnerCopy] = field(default_factory=list)
     new_nodes: list[Node] = field(default_factory=list)  # cached, and right only once this step has gone well
     preempted: list[Request] = field(default_factory=list)
     sampling_requests: list[Request] = field(default_factory=list)
     num_tokens: int = 0
+    cut: list[CutRequest] = field(default_factory=list)
     num_wasted_tokens: float = 0.0  # computed once more after a preemption, or loaded at so much of the cost
 
     def add(self, request: Request, num_new_tokens: int) -> ScheduledRequest:

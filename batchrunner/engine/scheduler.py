@@ -68,6 +68,7 @@ class Scheduler:
         check_request(request, self.pool)
         self._num_added += 1
         request.number = self._num_added
+        self.foresight.arrived(request)
         self._enqueue(request)
 
     def cancel(self, request: Request) -> None:

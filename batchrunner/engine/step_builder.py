@@ -3,7 +3,7 @@
 from batchrunner.engine.block_tables import BlockTables, PrefixMatch
 from batchrunner.engine.counters import Counters
 from batchrunner.engine.request import Request
-from batchrunner.engine.schedule import Place, Schedule
+from batchrunner.engine.schedule import CutRequest, Place, Schedule
 
 
 class StepBuilder:
@@ -41,6 +41,8 @@ class StepBuilder:
 
     def add(self, request: Request, num_new_tokens: int, schedule: Schedule) -> None:
         """Enter the tokens into the step, with blocks to hold them. There is room for them."""
+        if request.num_computed_tokens + num_new_tokens < request.num_tokens:
+            schedule.cut.append(CutRequest(request, request.num_computed_tokens + num_new_tokens))
         if not num_new_tokens:
             return
         item = schedule.add(request, num_new_tokens)

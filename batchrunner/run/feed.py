@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from heapq import merge
 from itertools import chain, islice
 
@@ -32,6 +31,7 @@ class Unfinished:
 class Asked:
     job: JobRun
     spooled: SpooledRequest
+    num_shared_later: int
 
 
 class Feed:
@@ -79,7 +79,13 @@ class Feed:
         saved = asked.job.saved_tokens(spooled.request_id)
         try:
             return self._engine.request(
-                spooled.request_id.hex(), spooled.token_ids, spooled.sampling, saved, spooled.priority, asked.job.group
+                spooled.request_id.hex(),
+                spooled.token_ids,
+                spooled.sampling,
+                saved,
+                spooled.priority,
+                asked.job.group,
+                asked.num_shared_later,
             )
         except RowError as error:
             self._refuse_row(asked, error)
@@ -90,9 +96,16 @@ class Feed:
         self._refuse(asked.job, asked.spooled.request_id, failed)
 
 
+def _asked(job: JobRun) -> Iterator[Asked]:
+    """In the order in which they stand in job.ahead, which may be another one on the way."""
+    while len(job.ahead):
+        ahead = job.ahead.next()
+        yield Asked(job, job.spool.request(ahead.row), ahead.num_shared_later)
+
+
 def _in_order(jobs: list[JobRun], policy: str) -> Iterator[Asked]:
     """One job after the other; with priorities, the most urgent rows of all jobs first."""
-    queues = [map(partial(Asked, job), job.requests()) for job in jobs]
+    queues = map(_asked, jobs)
     if policy == "priority":
         return merge(*queues, key=lambda asked: -asked.spooled.priority)
     return chain.from_iterable(queues)

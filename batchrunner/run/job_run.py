@@ -1,39 +1,45 @@
 """One job on its way: its rows, what is known of them, and what is still to ask."""
 
-import hashlib
 import shutil
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import Any
 
+import numpy as np
 import pyarrow.compute as pc
 
 from batchrunner.data.outputs import Results, output_schema, output_tables, write_output_files
 from batchrunner.data.prompts import Encoder
-from batchrunner.data.spool import Spool, SpooledRequest, write_spool
+from batchrunner.data.spool import Spool
+from batchrunner.engine.block_pool import BlockPool
+from batchrunner.engine.limits import check_sizes
 from batchrunner.engine.request import Completion
-from batchrunner.engine_spec import EngineConfig
 from batchrunner.errors import DataError, RowError
-from batchrunner.plan.order import run_order
+from batchrunner.plan.order import wanted_rows
+from batchrunner.run.length_history import group_of
 from batchrunner.run.output_folder import OutputFolder
+from batchrunner.run.rows_ahead import RowsAhead
+from batchrunner.run.run_plan import is_hopeless, rows_of
+from batchrunner.run.spooling import spool_of
 from batchrunner.run.state import JobState, open_state
 from batchrunner.run.storage import Storage
 from batchrunner.run.summary import JobSummary, RunCounters
-from batchrunner.spec import ColumnRef, JobSpec
+from batchrunner.spec import JobSpec
 
 
 class JobRun:
     """Made by open_job(); its output folder is locked by the caller."""
 
-    def __init__(self, job: JobSpec, folder: OutputFolder, spool: Spool, state: JobState, policy: str) -> None:
+    def __init__(self, job: JobSpec, folder: OutputFolder, spool: Spool, state: JobState) -> None:
         self.job = job
         self.spool = spool
         self.state = state
-        self._folder = folder
-        self.group = _template_digest(job)
-        self._order = run_order(spool.table, spool.request_ids, policy, state.answered_ids())
-        self.num_asked = len(self._order)
+        self.folder = folder
+        self.group = group_of(job)
+        self.wanted = wanted_rows(spool.request_ids, state.answered_ids())
+        self.ahead = RowsAhead.as_they_stand(self.wanted)
+        self.num_asked = len(self.ahead)
         self.num_pending = self.num_asked
         self.num_failed = spool.table["error_type"].length() - spool.table["error_type"].null_count
 
@@ -45,14 +51,21 @@ class JobRun:
     @property
     def mean_tokens(self) -> float:
         """Prompt tokens and max_tokens of a row that can be asked, on average; shared beginnings count for each."""
-        sizes = pc.binary_length(self.spool.table["prompt"])
-        mean_prompt = (pc.mean(sizes).as_py() or 0.0) / 4
+        mean_prompt: float = pc.mean(self.spool.num_tokens).as_py() or 0.0
         return mean_prompt + self.spool.default.max_tokens
 
-    def requests(self) -> Iterator[SpooledRequest]:
-        """What is still to ask, in the order it should run."""
-        for row in self._order.tolist():
-            yield self.spool.request(row)
+    def refuse_what_never_fits(self, context_len: int, pool: BlockPool) -> None:
+        """Make error rows of the requests that the engine could never answer, before any token is computed."""
+        rows = rows_of(self.spool, context_len)
+        hopeless = self.wanted & is_hopeless(rows, pool.block_size, pool.num_blocks)
+        for row in np.flatnonzero(hopeless).tolist():
+            asked = self.spool.request(row)
+            try:
+                check_sizes(len(asked.token_ids), asked.sampling.max_tokens, context_len, pool)
+            except RowError as error:
+                self.finish(asked.request_id, failed_completion(error, len(asked.token_ids)))
+                self.wanted[row] = False
+        self.ahead = RowsAhead.as_they_stand(self.wanted)
 
     def saved_tokens(self, request_id: bytes) -> list[int]:
         return self.state.saved.get(request_id, [])
@@ -79,7 +92,7 @@ class JobRun:
         self.num_failed += error is not None
 
     def write_progress(self, counters: RunCounters) -> None:
-        self._folder.write_progress(
+        self.folder.write_progress(
             {
                 "name": self.job.name,
                 "num_rows": len(self.spool),
@@ -93,8 +106,8 @@ class JobRun:
     def complete(self, counters: RunCounters, digest: str) -> JobSummary:
         """All rows are known: write the output, mark it done. Raises StorageError, DataError."""
         self.state.compact()
-        results = Results(self.state.results(), self._folder.scratch / "results.arrow")
-        summary = JobSummary(self.job.name, str(self._folder.path), run=counters)
+        results = Results(self.state.results(), self.folder.scratch / "results.arrow")
+        summary = JobSummary(self.job.name, str(self.folder.path), run=counters)
         summary.num_distinct_requests = pc.count_distinct(self.spool.request_ids, mode="only_valid").as_py()
 
         def counted() -> Iterator[Any]:
@@ -103,11 +116,12 @@ class JobRun:
                 yield table
 
         schema = output_schema(self.spool, self.job.column)
-        files = write_output_files(counted(), schema, len(self.spool), self._folder.scratch)
-        self._folder.publish(files, summary, digest)
+        files = write_output_files(counted(), schema, len(self.spool), self.folder.scratch)
+        self.folder.publish(files, summary, digest)
         self.state.remove_leftovers()
         self.write_progress(counters)
-        shutil.rmtree(self._folder.scratch, ignore_errors=True)
+        for folder in (self.folder.scratch, self.folder.spool):
+            shutil.rmtree(folder, ignore_errors=True)
         return summary
 
 
@@ -116,22 +130,13 @@ def open_job(
     folder: OutputFolder,
     encoder: Encoder,
     fingerprint: str,
-    engine: EngineConfig,
     storage: Storage,
     on_rows: Callable[[int], None],
 ) -> JobRun:
     """Read the rows of a job and what earlier runs know of it. Raises DataError, StorageError."""
-    spool = write_spool(job, encoder, fingerprint, folder.scratch / "spool.arrow", on_rows)
+    spool = spool_of(job, encoder, folder.spool, on_rows).for_model(fingerprint)
     state = open_state(folder.state, storage)
-    return JobRun(job, folder, spool, state, engine.policy)
-
-
-def _template_digest(job: JobSpec) -> str:
-    """The same for jobs that ask the same of other rows. Prompts that are in a column tell nothing: the name does."""
-    template = job.model_dump_json(include={"prompt", "messages"})
-    if isinstance(job.prompt, ColumnRef) or isinstance(job.messages, ColumnRef):
-        template += job.name
-    return hashlib.sha256(template.encode()).hexdigest()[:16]
+    return JobRun(job, folder, spool, state)
 
 
 def failed_completion(error: RowError, num_prompt_tokens: int) -> Completion:

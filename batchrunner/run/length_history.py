@@ -1,5 +1,6 @@
 """Lengths of answers, kept from run to run: tomorrow's job of the same template begins with what today's has seen."""
 
+import hashlib
 import json
 from collections.abc import Iterable
 from contextlib import suppress
@@ -7,6 +8,15 @@ from pathlib import Path
 
 from batchrunner.cache_folder import cache_folder
 from batchrunner.engine.predictors.history import History
+from batchrunner.spec import ColumnRef, JobSpec
+
+
+def group_of(job: JobSpec) -> str:
+    """The same for jobs that ask the same of other rows. Prompts that are in a column tell nothing: the name does."""
+    template = job.model_dump_json(include={"prompt", "messages"})
+    if isinstance(job.prompt, ColumnRef) or isinstance(job.messages, ColumnRef):
+        template += job.name
+    return hashlib.sha256(template.encode()).hexdigest()[:16]
 
 
 class LengthHistory:

@@ -30,6 +30,7 @@ class OutputFolder:
         self.path = path
         self.state = path / ".batchrun"
         self.scratch = self.state / "scratch"
+        self.spool = self.state / "spool"  # kept until the job is complete, so that the next run goes on with it
         self.success = path / "_SUCCESS"
         self._storage = storage
 

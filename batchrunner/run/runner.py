@@ -18,6 +18,7 @@ from batchrunner.run.finished import job_digest
 from batchrunner.run.job_run import JobRun, open_job
 from batchrunner.run.length_history import LengthHistory
 from batchrunner.run.output_folder import OutputFolder
+from batchrunner.run.planned_run import PlannedRun
 from batchrunner.run.progress import Progress, Snapshot
 from batchrunner.run.shutdown import Shutdown
 from batchrunner.run.side_thread import SideThread
@@ -66,8 +67,13 @@ class Runner:
                 engine = stack.enter_context(Engine(files, history.known, **self._job_file.engine.model_dump()))
                 self._progress.note(engine.kernels)
                 self._progress.note(describe_budget(engine.budget, [job.run for job in self._open]))
+                runs = [job.run for job in self._open]
+                for run in runs:
+                    run.refuse_what_never_fits(engine.context_len, engine.scheduler.pool)
+                planned = PlannedRun(runs, engine, history.known, runs[0].folder.scratch)
+                self._progress.note(planned.describe())
                 with SideThread("results") as side:
-                    self._generate(engine, side)
+                    self._generate(engine, planned, side)
         return self._summaries
 
     def _open_job(self, job: JobSpec, tokenizer: Tokenizer, fingerprint: str) -> OpenJob:
@@ -82,14 +88,14 @@ class Runner:
             self._progress.reading(job.name, num_rows)
             self._shutdown.check()
 
-        run = open_job(job, folder, tokenizer, fingerprint, self._job_file.engine, self._storage, on_rows)
+        run = open_job(job, folder, tokenizer, fingerprint, self._storage, on_rows)
         self._progress.note(
             f"{job.name}: {len(run.spool):,} rows in {len(run.spool.columns.files):,} files, {run.num_pending:,} "
             f"requests to compute, {run.num_failed:,} rows cannot be asked"
         )
         return OpenJob(run, digest)
 
-    def _generate(self, engine: Engine, side: SideThread) -> None:
+    def _generate(self, engine: Engine, planned: PlannedRun, side: SideThread) -> None:
         """Feed, step, and beside the steps take in and save: until every job is complete.
 
         What is known of a job (its state, its counts) is changed by the side thread alone while steps run.
@@ -103,6 +109,7 @@ class Runner:
                     break
                 self._shutdown.check()
                 for request in engine.step():
+                    planned.observe(request)
                     side.do(partial(self._finish, engine, feed.owners.pop(request), request))
                 side.check()
                 if side.is_idle and any(job.run.state.is_sync_due for job in self._open):
@@ -110,6 +117,8 @@ class Runner:
                 if any(job.run.num_pending == 0 for job in self._open):
                     side.drain()
                     self._complete_jobs(engine)
+                if planned.is_due and (forecast := planned.revise(time.monotonic() - self._started)):
+                    self._progress.note(forecast)
                 self._warn_of_thrashing(engine)
                 self._show(engine)
             side.drain()

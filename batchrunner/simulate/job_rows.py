@@ -6,16 +6,16 @@ from itertools import count, islice
 from pathlib import Path
 
 from batchrunner.data.prompts import Encoder, Prompt, PromptBuilder
-from batchrunner.data.rows import read_rows
+from batchrunner.data.rows import Row, read_rows
 from batchrunner.data.sources import find_inputs
 from batchrunner.engine.models import find_model, local_path
 from batchrunner.engine.request import Request
 from batchrunner.errors import RowError
-from batchrunner.identity import request_digest
+from batchrunner.identity import question_digest
 from batchrunner.simulate.lengths import Lengths
 from batchrunner.simulate.loads import SimRow
 from batchrunner.simulate.simulator import TextOf
-from batchrunner.spec import JobFile, JobSpec
+from batchrunner.spec import JobFile, JobSpec, SamplingParams
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +56,15 @@ def model_folder(name: str) -> Path:
     return path if path is not None and path.is_dir() else find_model(name).folder
 
 
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A row that can be asked."""
+
+    token_ids: list[int]
+    sampling: SamplingParams
+    priority: int
+
+
 class _Reading:
     def __init__(self, encoder: Encoder, num_rows: int | None, max_position: int) -> None:
         self.rows: list[SimRow] = []
@@ -67,51 +76,57 @@ class _Reading:
         self._seeds = count(1)
 
     def read(self, job: JobSpec, lengths: Lengths) -> None:
-        prompts = list(islice(_prompts(job, self._encoder), self._num_rows))
-        limits = [_max_output(prompt, self._max_position) for prompt in prompts]
+        rows = list(islice(_asked_rows(job, self._encoder), self._num_rows))
+        limits = [_max_output(row, self._max_position) for row in rows]
         if self._num_rows is not None:
-            lengths = lengths.of_first(len(prompts))
+            lengths = lengths.of_first(len(rows))
         asked: set[bytes] = set()
-        for prompt, limit, length in zip(prompts, limits, lengths.for_rows(limits, seed=0), strict=True):
-            if prompt is None:
+        for row, limit, length in zip(rows, limits, lengths.for_rows(limits, seed=0), strict=True):
+            if row is None:
                 self.num_failed += 1
                 continue
-            digest = request_digest("", prompt.token_ids, prompt.sampling)
-            if prompt.sampling.is_greedy and digest in asked:
+            question = question_digest(row.token_ids, row.sampling)
+            if row.sampling.is_greedy and question in asked:
                 self.num_equal += 1
                 continue
-            asked.add(digest)
-            self.rows.append(self._row(job, prompt, limit if prompt.sampling.ignore_eos else length))
+            asked.add(question)
+            self.rows.append(self._row(job, row, limit if row.sampling.ignore_eos else length))
 
-    def _row(self, job: JobSpec, prompt: Prompt, length: int) -> SimRow:
+    def _row(self, job: JobSpec, row: _Asked, length: int) -> SimRow:
         return SimRow(
-            token_ids=prompt.token_ids,
-            max_tokens=prompt.sampling.max_tokens,
+            token_ids=row.token_ids,
+            max_tokens=row.sampling.max_tokens,
             num_output_tokens=length,
             answer_seed=next(self._seeds),
-            priority=prompt.priority,
-            ignore_eos=prompt.sampling.ignore_eos,
+            priority=row.priority,
+            ignore_eos=row.sampling.ignore_eos,
             group=job.name,
         )
 
 
-def _prompts(job: JobSpec, encoder: Encoder) -> Iterator[Prompt | None]:
+def _asked_rows(job: JobSpec, encoder: Encoder) -> Iterator[_Asked | None]:
     """None for a row that cannot be asked."""
     builder = PromptBuilder(job, encoder)
     for file in find_inputs(job.inputs):
         for rows in read_rows(file, builder.columns):
-            for row in rows:
-                try:
-                    yield None if row.error is not None else builder.build(row.values)
-                except RowError:
-                    yield None
+            prompts = [_prompt(row, builder) for row in rows]
+            token_ids = iter(builder.encode([prompt.text for prompt in prompts if prompt is not None]))
+            for prompt in prompts:
+                yield None if prompt is None else _Asked(next(token_ids), prompt.sampling, prompt.priority)
 
 
-def _max_output(prompt: Prompt | None, max_position: int) -> int:
+def _prompt(row: Row, builder: PromptBuilder) -> Prompt | None:
+    try:
+        return None if row.error is not None else builder.build(row.values)
+    except RowError:
+        return None
+
+
+def _max_output(row: _Asked | None, max_position: int) -> int:
     """At least 1, also of a row that will be refused."""
-    if prompt is None:
+    if row is None:
         return 1
-    return max(1, min(prompt.sampling.max_tokens, max_position - len(prompt.token_ids)))
+    return max(1, min(row.sampling.max_tokens, max_position - len(row.token_ids)))
 
 
 def _lengths_for(job: JobSpec) -> Lengths:

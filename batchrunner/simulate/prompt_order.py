@@ -1,16 +1,12 @@
 """Prompts that begin alike as neighbours, and how much each has in common with the one before it."""
 
-import sys
-from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 
+from batchrunner.plan.prefix_order import order_in_memory
 from batchrunner.simulate.loads import SimRow
-
-_TOKEN = np.dtype(">u4")  # big-endian: the order of the bytes is the order of the ids, as in data/spool.py
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,25 +19,7 @@ class PromptOrder:
 
     @classmethod
     def of(cls, rows: Sequence[SimRow]) -> "PromptOrder":
-        prompts = [_big_endian(row.token_ids) for row in rows]
-        by_prefix = sorted(range(len(rows)), key=prompts.__getitem__)
-        num_shared = [0] * len(rows)
-        for before, row in pairwise(by_prefix):
-            num_shared[row] = _num_common(prompts[before], prompts[row])
-        return cls(by_prefix, num_shared)
-
-
-def _big_endian(token_ids: list[int]) -> bytes:
-    tokens = array("I", token_ids)
-    if sys.byteorder == "little":
-        tokens.byteswap()
-    return tokens.tobytes()
-
-
-def _num_common(left: bytes, right: bytes) -> int:
-    size = min(len(left), len(right))
-    if left[:4] != right[:4] or not size:
-        return 0
-    differs = np.frombuffer(left[:size], _TOKEN) != np.frombuffer(right[:size], _TOKEN)
-    first = int(differs.argmax())
-    return first if differs[first] else size // _TOKEN.itemsize
+        order = order_in_memory([row.token_ids for row in rows])
+        num_shared = np.zeros(len(rows), dtype=np.int64)
+        num_shared[order.rows] = order.num_shared
+        return cls(order.rows.tolist(), num_shared.tolist())

@@ -21,6 +21,7 @@ class Tally:
     num_steps: int = 0  # that computed something
     num_passes: int = 0
     most_running: int = 0
+    most_held_blocks: int = 0
     scheduling_seconds: float = 0.0
     transfer_seconds: float = 0.0
     series: Series = field(default_factory=Series)
@@ -32,7 +33,8 @@ class SimReport:
 
     waiting: from a row's arrival to its first token; latency: to its end. idle_slot_share: of steps x the most requests
     that ran at once, the part that gave no token. share_of_limit: the least time for the work at the device's peaks
-    over the makespan. refused: rows that can never be answered, by kind of error. end_seconds: of each answered row.
+    over the makespan. refused: rows that can never be answered, by kind of error. most_held_blocks: by running requests
+    at once, shared ones counted once. end_seconds: of each answered row.
     """
 
     num_rows: int
@@ -51,6 +53,8 @@ class SimReport:
     num_preemptions: int
     num_displacements: int
     num_thrashes: int
+    num_prompt_tokens: int
+    num_cached_tokens: int
     num_recomputed_tokens: int
     num_output_tokens: int
     num_computed_tokens: int
@@ -62,6 +66,7 @@ class SimReport:
     block_utilisation: float
     num_steps: int
     most_running: int
+    most_held_blocks: int
     idle_slot_share: float
     scheduling_share: float
     transfer_share: float
@@ -94,6 +99,8 @@ class SimReport:
             num_preemptions=counters.num_preemptions,
             num_displacements=counters.num_displacements,
             num_thrashes=counters.num_thrashes,
+            num_prompt_tokens=counters.num_prompt_tokens,
+            num_cached_tokens=counters.num_cached_tokens,
             num_recomputed_tokens=counters.num_recomputed_tokens,
             num_output_tokens=counters.num_output_tokens,
             num_computed_tokens=counters.num_computed_tokens,
@@ -105,6 +112,7 @@ class SimReport:
             block_utilisation=counters.block_utilisation,
             num_steps=tally.num_steps,
             most_running=tally.most_running,
+            most_held_blocks=tally.most_held_blocks,
             idle_slot_share=1 - counters.num_output_tokens / num_slots if num_slots else 0.0,
             scheduling_share=tally.scheduling_seconds * per_second,
             transfer_share=tally.transfer_seconds * per_second,

@@ -11,9 +11,11 @@ between their maximum and their sum.
 from dataclasses import dataclass
 
 from batchrunner.engine.schedule import Place, Schedule
+from batchrunner.engine.step_work import StepWork
 from batchrunner.simulate.device import Device
 from batchrunner.simulate.least_work import LeastWork
 from batchrunner.simulate.model_shape import ModelShape
+from batchrunner.simulate.model_work import ModelWork
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +53,7 @@ class Roofline:
         self.totals = Totals()
         self._device = device
         self._block_size = block_size
-        self._token_flops = 2.0 * (model.num_active_parameters - model.num_output_parameters)
-        self._sample_flops = 2.0 * model.num_output_parameters
-        self._attention_flops = 4.0 * model.num_heads * model.head_dim * model.num_layers
-        self._kv_bytes = model.kv_bytes_per_token
-        self._weight_bytes = model.dtype_bytes * (model.num_parameters - model.num_embedding_parameters)
-        self._active_weight_bytes = model.dtype_bytes * model.num_active_parameters
+        self._model = ModelWork.of(model)
         self._flops = device.flops * device.flops_efficiency
         self._bytes_per_second = device.bytes_per_second * device.bytes_efficiency
         self._move_seconds = {(start, end): self._seconds_of_move(start, end) for start in Place for end in Place}
@@ -67,20 +64,11 @@ class Roofline:
         num_read_tokens: KV read, where the caller knows that shared prefixes are read once (see num_distinct_tokens);
         by default every request reads its own context.
         """
-        scheduled, num_tokens = schedule.scheduled, schedule.num_tokens
-        num_samples = len(schedule.sampling_requests)
-        num_context = num_attended = sum([item.end for item in scheduled])
-        if num_tokens > len(scheduled):
-            for item in scheduled:
-                length = item.end - item.start
-                if length > 1:  # each token before the last one attends to one token less than that after it
-                    num_attended += (length - 1) * (2 * item.end - length) // 2
-        if num_read_tokens is not None and num_read_tokens < num_context:
-            num_context = num_read_tokens
-        flops = self._num_flops(num_tokens, num_samples, num_attended)
-        kv_bytes = self._kv_bytes * (num_context + num_tokens)
-        # With experts: tokens may all choose different ones, until all are read.
-        weight_bytes = min(self._weight_bytes, num_tokens * self._active_weight_bytes)
+        work = StepWork.of(schedule)
+        num_read = work.num_context if num_read_tokens is None else min(num_read_tokens, work.num_context)
+        flops = self._model.num_flops(work)
+        kv_bytes = self._model.num_kv_bytes(num_read, work.num_tokens)
+        weight_bytes = self._model.num_weight_bytes(work.num_tokens)
         cost = StepCost(
             compute_seconds=flops / self._flops,
             memory_seconds=(weight_bytes + kv_bytes) / self._bytes_per_second,
@@ -89,8 +77,8 @@ class Roofline:
         )
         totals = self.totals
         totals.num_steps += 1
-        totals.num_tokens += num_tokens
-        totals.num_samples += num_samples
+        totals.num_tokens += work.num_tokens
+        totals.num_samples += work.num_samples
         totals.flops += flops
         totals.kv_bytes += kv_bytes
         totals.transfer_seconds += cost.transfer_seconds
@@ -113,8 +101,8 @@ class Roofline:
 
     def least_seconds(self, work: LeastWork) -> float:
         """The lower bound of work that was not done yet."""
-        num_bytes = self._kv_bytes * (work.num_context + work.num_tokens)
-        flops = self._num_flops(work.num_tokens, work.num_samples, work.num_attended)
+        num_bytes = self._model.num_kv_bytes(work.num_context, work.num_tokens)
+        flops = self._model.num_flops(work)
         return self.lower_bound_seconds(Totals(flops=flops, kv_bytes=num_bytes), work.num_steps)
 
     def lower_bound_seconds(self, totals: Totals, num_steps: int | None = None) -> float:
@@ -124,12 +112,8 @@ class Roofline:
         as often as they were.
         """
         num_reads = totals.num_steps if num_steps is None else num_steps
-        num_bytes = totals.kv_bytes + num_reads * self._active_weight_bytes
+        num_bytes = totals.kv_bytes + num_reads * self._model.active_weight_bytes
         return max(totals.flops / self._device.flops, num_bytes / self._device.bytes_per_second)
-
-    def _num_flops(self, num_tokens: int, num_samples: int, num_attended: int) -> float:
-        linear = self._token_flops * num_tokens + self._sample_flops * num_samples
-        return linear + self._attention_flops * num_attended
 
     def _transfer_seconds(self, schedule: Schedule) -> float:
         seconds = self._move_seconds
@@ -137,7 +121,7 @@ class Roofline:
 
     def _seconds_of_move(self, source: Place, target: Place) -> float:
         """Of one block. Between device and disk it goes at the pace of the disk, the slower part of the way."""
-        block_bytes = self._block_size * self._kv_bytes
+        block_bytes = self._block_size * self._model.kv_bytes
         if Place.DISK in (source, target):
             return block_bytes / self._device.disk_bytes_per_second
         if Place.HOST in (source, target):

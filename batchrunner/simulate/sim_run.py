@@ -99,7 +99,9 @@ class SimRun:
             self.seconds += machine.scheduling_seconds
         if not schedule.scheduled:
             return
-        cost = machine.costs.step(schedule, self._num_held_blocks() * self.scheduler.pool.block_size)
+        num_held = self._num_held_blocks()
+        tally.most_held_blocks = max(tally.most_held_blocks, num_held)
+        cost = machine.costs.step(schedule, num_held * self.scheduler.pool.block_size)
         machine.measured.observe_step(schedule, cost.seconds - cost.transfer_seconds)
         self.seconds += cost.seconds
         tally.transfer_seconds += cost.transfer_seconds

@@ -63,11 +63,14 @@ class Simulator:
         self._device = device
         self._text_of = text_of or _no_text
 
-    def run(self, rows: Sequence[SimRow], predictor: LengthPredictor | None = None) -> SimReport:
-        """Answer the rows. predictor: in place of the configured one (Oracle: the lengths are known)."""
+    def run(
+        self, rows: Sequence[SimRow], predictor: LengthPredictor | None = None, queue: Sequence[int] | None = None
+    ) -> SimReport:
+        """Answer the rows. predictor: in place of the configured one (Oracle: the lengths are known). queue: the rows
+        in the order in which they are asked; None: as the policy says."""
         order = PromptOrder.of(rows)
         measured = measured_costs(self.config.block_size, self.costs, self.limits)
-        arrivals = Arrivals(rows, _queue_order(rows, order, self.config))
+        arrivals = Arrivals(rows, _queue_order(rows, order, self.config) if queue is None else queue)
         with ExitStack() as on_close:
             if predictor is None:
                 predictor = build_predictor(self.config, self._text_of, History(), on_close)

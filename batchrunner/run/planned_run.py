@@ -1,0 +1,135 @@
+"""The plan of a run while it runs: made before the first token, made again once a sample of the answers is there."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from batchrunner.engine.engine import Engine
+from batchrunner.engine.predictors.history import History
+from batchrunner.engine.request import Request
+from batchrunner.errors import ModelError
+from batchrunner.plan.figures import Duration
+from batchrunner.plan.job_plan import SAMPLE_SHARE, Room
+from batchrunner.plan.wording import time_text
+from batchrunner.run.job_run import JobRun
+from batchrunner.run.kept_speeds import KeptSpeeds
+from batchrunner.run.known_speeds import assumed_speeds
+from batchrunner.run.rows_ahead import RowsAhead
+from batchrunner.run.run_plan import JobToPlan, Planner, RunPlan, pace_of, rows_of
+from batchrunner.simulate.forecast import Forecaster, RunForecast
+from batchrunner.simulate.model_shape import ModelShape
+from batchrunner.simulate.speed_fit import fit
+
+MIN_STEPS = 24  # measured, before they say how fast the machine is
+SPEED_RANGE = 0.1  # of a forecast that rests on measured steps
+
+
+class PlannedRun:
+    """jobs: those that have rows to ask; each is given the order of its rows. known: lengths of earlier answers. folder:
+    for what does not fit in memory. Raises StorageError.
+
+    Where the sizes of the model's family are not known there is a plan, but no forecast.
+    """
+
+    def __init__(
+        self,
+        jobs: Sequence[JobRun],
+        engine: Engine,
+        known: History,
+        folder: Path,
+    ) -> None:
+        self._jobs = list(jobs)
+        self._engine = engine
+        self._shape = _shape_of(engine)
+        self._speeds = assumed_speeds(engine.device_kind)  # until steps of this run were measured
+        if self._shape is not None:
+            self._kept = KeptSpeeds.of(repr(self._shape), engine.config, engine.device_kind)
+            self._speeds = self._kept.speeds or self._speeds
+        self._known = History(lengths=known.lengths())
+        self._num_finished = 0
+        self._is_due = True
+        asked = [JobToPlan(job.spool, rows_of(job.spool, engine.context_len), job.wanted, job.group) for job in jobs]
+        pace = pace_of(self._shape, self._speeds, engine.device_kind)
+        room = Room(engine.scheduler.limits.max_running, engine.budget.num_kv_tokens)
+        self._planner = Planner(asked, folder, engine.config.policy, pace, room)
+        self.plan = self._planner.plan(self._known.lengths())
+        for job, plan in zip(self._jobs, self.plan.jobs, strict=True):
+            job.ahead = RowsAhead(plan.rows, plan.num_shared_later)
+
+    def describe(self) -> str:
+        """What there is to compute."""
+        plan = self.plan
+        lost = f", {plan.num_lost:,} of them at most lost to balance" if plan.num_lost else ""
+        shared = 1 - plan.num_to_compute / max(1, plan.num_prompt_tokens)
+        return (
+            f"plan: {plan.num_to_compute:,} of {plan.num_prompt_tokens:,} prompt tokens to compute with memory enough "
+            f"({shared:.0%} are shared){lost}; {_lengths(plan)}"
+        )
+
+    def observe(self, request: Request) -> None:
+        """A request has ended."""
+        self._num_finished += 1
+        self._known.observe(request)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the sample has ended that says how long answers are and how fast the machine is; once."""
+        num_sampled = max(1, SAMPLE_SHARE * self.plan.num_rows)
+        has_sample = self.plan.lengths_are_known or self._num_finished >= num_sampled
+        return self._is_due and has_sample and len(self._engine.step_times) >= MIN_STEPS
+
+    def revise(self, elapsed_seconds: float) -> str | None:
+        """Plan what is not on its way yet with what is known now; a line that says what is to be expected."""
+        self._is_due = False
+        known = self._known.lengths()
+        if not self.plan.lengths_are_known:
+            for number, job in enumerate(self._jobs):
+                is_left = np.zeros(len(job.wanted), dtype=np.bool_)
+                is_left[job.ahead.rows] = True
+                rest = self._planner.plan_rest(number, is_left, known)
+                job.ahead = RowsAhead(rest.rows, rest.num_shared_later)
+            self.plan = self._planner.plan(known)
+        if self._shape is None:
+            return None
+        self._speeds = fit(self._shape, self._engine.step_times, self._speeds)
+        self._kept.save(self._speeds)
+        return self._described(self.forecast(), elapsed_seconds)
+
+    def forecast(self) -> RunForecast:
+        """Of the whole run."""
+        assert self._shape is not None
+        budget, config = self._engine.budget, self._engine.config
+        forecaster = Forecaster(
+            config,
+            self._shape,
+            self._speeds,
+            self._engine.device_kind,
+            budget.num_blocks,
+            budget.num_host_blocks,
+        )
+        return forecaster.forecast(self.plan.planned_rows())
+
+    def _described(self, found: RunForecast, elapsed_seconds: float) -> str:
+        budget = self._engine.budget
+        low, high = (1 - SPEED_RANGE) * found.seconds, (1 + SPEED_RANGE) * found.seconds
+        left = max(0.0, found.seconds - elapsed_seconds)
+        return (
+            f"forecast: {Duration(found.seconds, low, high)} in all, {time_text(left)} of it to come; "
+            f"{found.num_to_compute:,} prompt tokens to compute, at most {found.peak_kv_tokens:,} of "
+            f"{budget.num_kv_tokens:,} KV tokens in use, {found.most_running:,} requests at once; {_lengths(self.plan)}"
+        )
+
+
+def _shape_of(engine: Engine) -> ModelShape | None:
+    folder, dtype = engine.files.folder, engine.config.dtype_on(engine.device_kind)
+    try:
+        return ModelShape.from_config(folder / "config.json", dtype)
+    except ModelError:
+        return None
+
+
+def _lengths(plan: RunPlan) -> str:
+    mean = sum(job.lengths.expected.sum() for job in plan.jobs) / max(1, plan.num_rows)
+    sources = list(dict.fromkeys(job.lengths.source for job in plan.jobs))
+    return f"answers of {mean:,.0f} tokens on average ({'; '.join(sources)})"

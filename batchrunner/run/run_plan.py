@@ -1,0 +1,175 @@
+"""The plan of all jobs of a run: one tree of prefixes, an order for each job, and what it comes to."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from batchrunner.data.spool import Spool
+from batchrunner.engine.speeds import Speeds
+from batchrunner.plan.job_plan import Floats, Ints, JobPlan, Mask, Pace, Room, Rows, plan_job
+from batchrunner.plan.prefix_order import PrefixOrder, order_by_prefix
+from batchrunner.simulate.forecast import PlannedRows
+from batchrunner.simulate.loads import SimRow
+from batchrunner.simulate.model_shape import ModelShape
+
+
+@dataclass(frozen=True, slots=True)
+class JobToPlan:
+    """wanted: of the spool's rows, [num_rows]. group: of the jobs whose answers are alike."""
+
+    spool: Spool
+    rows: Rows
+    wanted: Mask
+    group: str
+
+
+class RunPlan:
+    """jobs: one plan for each. num_to_compute: prompt tokens of all jobs together, when memory is enough; num_least: in
+    the order of the prefix tree itself."""
+
+    def __init__(
+        self, asked: Sequence[JobToPlan], jobs: Sequence[JobPlan], num_to_compute: int, num_least: int
+    ) -> None:
+        self._asked = asked
+        self.jobs = list(jobs)
+        self.num_to_compute = num_to_compute
+        self.num_least = num_least
+
+    @property
+    def num_rows(self) -> int:
+        return sum(len(job.order) for job in self.jobs)
+
+    @property
+    def num_prompt_tokens(self) -> int:
+        return sum(int(job.order.num_tokens.sum()) for job in self.jobs)
+
+    @property
+    def num_lost(self) -> int:
+        return sum(job.run.num_lost for job in self.jobs)
+
+    @property
+    def lengths_are_known(self) -> bool:
+        return all(job.lengths.is_known for job in self.jobs)
+
+    @property
+    def order(self) -> PrefixOrder:
+        """All jobs' rows, job after job, each in the order of its prefixes."""
+        orders = [job.order for job in self.jobs]
+        return PrefixOrder(
+            _joined([order.rows for order in orders]),
+            _joined([order.num_tokens for order in orders]),
+            _joined([order.num_shared for order in orders]),
+        )
+
+    @property
+    def expected_output(self) -> Floats:
+        """Tokens of the answers, in that order."""
+        return np.concatenate([job.lengths.expected for job in self.jobs])
+
+    def planned_rows(self) -> PlannedRows:
+        """The rows of all jobs in the order of the run, for a forecast."""
+        first = np.cumsum([0, *(len(job.order) for job in self.jobs)]).tolist()
+        rows = [job.rows for job in self.jobs]
+        outputs = [job.lengths.drawn[job.run.positions] for job in self.jobs]
+
+        def sim_row(place: int, num_output: int) -> SimRow:
+            number = int(np.searchsorted(first, place, side="right")) - 1
+            return _sim_row(self._asked[number], int(rows[number][place - first[number]]), num_output, seed=place + 1)
+
+        num_prompt = [job.order.num_tokens[job.run.positions] for job in self.jobs]
+        num_new = [job.num_new for job in self.jobs]
+        return PlannedRows(_joined(num_prompt), _joined(num_new), _joined(outputs), sim_row)
+
+
+class Planner:
+    """Sorts the prompts of all jobs once; plans again as more is known of the lengths."""
+
+    def __init__(self, asked: Sequence[JobToPlan], folder: Path, policy: str, pace: Pace, room: Room) -> None:
+        """folder: for what does not fit in memory. Raises StorageError."""
+        self._asked = asked
+        self._policy = policy
+        self._pace = pace
+        self._room = room
+        self._firsts = np.cumsum([0, *(len(job.wanted) for job in asked)])
+        everything = order_by_prefix(_batches(asked, self._firsts.tolist()), folder)
+        wanted = np.concatenate([job.wanted for job in asked]) if asked else np.zeros(0, dtype=np.bool_)
+        self._order = everything.keep(wanted[everything.rows])
+
+    def plan(self, known: Mapping[str, Sequence[int]]) -> RunPlan:
+        """known: lengths of earlier answers, see expect_lengths."""
+        jobs = [self._job_plan(number, self._order_of(number), known) for number in range(len(self._asked))]
+        num_to_compute = sum(job.num_to_compute for job in jobs)
+        num_least = sum(job.order.num_to_compute for job in jobs)
+        # What jobs share with each other is computed once, too.
+        num_common = sum(job.order.num_tree_tokens for job in jobs) - self._order.num_tree_tokens
+        return RunPlan(self._asked, jobs, num_to_compute - num_common, num_least - num_common)
+
+    def plan_rest(self, number: int, is_left: Mask, known: Mapping[str, Sequence[int]]) -> JobPlan:
+        """Of one job, the rows that are not on their way yet. is_left: of the spool's rows."""
+        order = self._order_of(number)
+        return self._job_plan(number, order.keep(is_left[order.rows]), known)
+
+    def _job_plan(self, number: int, order: PrefixOrder, known: Mapping[str, Sequence[int]]) -> JobPlan:
+        job = self._asked[number]
+        return plan_job(order, job.rows, self._policy, job.group, known, self._pace, self._room)
+
+    def _order_of(self, number: int) -> PrefixOrder:
+        begin, end = self._firsts[number : number + 2]
+        part = self._order.keep((self._order.rows >= begin) & (self._order.rows < end))
+        return PrefixOrder(part.rows - begin, part.num_tokens, part.num_shared)
+
+
+def pace_of(shape: ModelShape | None, speeds: Speeds | None, device_kind: str) -> Pace:
+    """On the CPU arithmetic and memory do not run beside each other: nothing is gained by mixing rows."""
+    if shape is None or speeds is None or device_kind == "cpu":
+        return Pace()
+    token_seconds = 2.0 * shape.num_active_parameters / speeds.flops_per_second
+    return Pace(token_seconds, shape.kv_bytes_per_token / speeds.bytes_per_second)
+
+
+def rows_of(spool: Spool, context_len: int) -> Rows:
+    """context_len: most tokens of prompt and answer."""
+    table = spool.table
+    num_prompt = spool.num_tokens.fill_null(0).to_numpy()
+    longest = table["max_tokens"].fill_null(0).to_numpy()
+    return Rows(
+        num_prompt=num_prompt,
+        limits=np.clip(context_len - num_prompt, 0, longest),
+        is_fixed=table["ignore_eos"].fill_null(False).to_numpy(),
+        priorities=table["priority"].fill_null(0).to_numpy(),
+    )
+
+
+def is_hopeless(rows: Rows, block_size: int, num_blocks: int) -> Mask:
+    """Of rows that can be asked: whether the context, or the whole pool, has no room for prompt and answer."""
+    num_needed = -(-(rows.num_prompt + rows.limits - 1) // block_size)  # the last token's KV is never read
+    found: Mask = (rows.num_prompt == 0) | (rows.limits == 0) | (num_needed > num_blocks)
+    return found
+
+
+def _batches(asked: Sequence[JobToPlan], firsts: list[int]) -> Iterator[pa.RecordBatch]:
+    """The prompts of all jobs, their rows numbered through."""
+    for job, first in zip(asked, firsts, strict=False):
+        for batch in job.spool.prompt_batches():
+            rows = pa.array(batch.column("row").to_numpy() + first)
+            yield pa.RecordBatch.from_arrays([rows, batch.column("prompt")], schema=batch.schema)
+
+
+def _sim_row(asked: JobToPlan, row: int, num_output: int, seed: int) -> SimRow:
+    request = asked.spool.request(row)
+    return SimRow(
+        token_ids=request.token_ids,
+        max_tokens=request.sampling.max_tokens,
+        num_output_tokens=max(1, num_output),
+        answer_seed=seed,
+        priority=request.priority,
+        ignore_eos=request.sampling.ignore_eos,
+        group=asked.group,
+    )
+
+
+def _joined(parts: Sequence[Ints]) -> Ints:
+    return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
