@@ -54,9 +54,11 @@ def submit(job_file: Path, overrides: tuple[str, ...], wait: bool, as_json: bool
         for kind, count in job.errors.items():
             click.echo(f"  {count:,} × {kind}, the first: {job.example_errors[kind]}")
     if (run := summary.run).num_steps:
+        forecast = f" ({run.forecast_seconds:,.1f} s were forecast)" if run.forecast_seconds else ""
         click.echo(
-            f"{run.seconds:,.1f} s: {run.num_computed_tokens:,} tokens computed, {run.num_cached_tokens:,} of "
-            f"{run.num_prompt_tokens:,} prompt tokens from the prefix cache, {run.num_output_tokens:,} generated"
+            f"{run.seconds:,.1f} s{forecast}: {run.num_computed_tokens:,} tokens computed, "
+            f"{run.num_cached_tokens:,} of {run.num_prompt_tokens:,} prompt tokens from the prefix cache, "
+            f"{run.num_output_tokens:,} generated"
         )
         click.echo(f"memory: {run.about_memory}")
     return summary.exit_code

@@ -23,14 +23,15 @@ SHORT_SHARE = 0.1  # of max_tokens: the short end of the range where nothing is 
 Decode = Callable[[Sequence[int]], str]
 
 
-def job_figures(job: JobSpec, asked: JobToPlan, plan: JobPlan, decode: Decode, budget: Budget) -> JobFigures:
-    """decode: token ids to text."""
+def job_figures(
+    job: JobSpec, asked: JobToPlan, plan: JobPlan, num_requests: int, decode: Decode, budget: Budget
+) -> JobFigures:
+    """num_requests: distinct ones. decode: token ids to text."""
     spool, rows = asked.spool, asked.rows
     is_asked = spool.table["error_type"].is_null().to_numpy(zero_copy_only=False)
     is_too_long = is_asked & (rows.limits == 0)
     is_too_large = is_asked & ~is_too_long & is_hopeless(rows, budget.block_size, budget.num_blocks)
     counted = pc.value_counts(spool.table["error_type"].drop_null()).to_pylist()
-    num_requests = pc.count_distinct(spool.request_ids, mode="only_valid").as_py()
     return JobFigures(
         name=job.name,
         num_rows=len(spool),
@@ -105,6 +106,8 @@ class Forecasts:
         ]
         found = []
         for change, changed, num_blocks in changes:
+            if not num_blocks:
+                continue
             forecast = self._forecast(changed, num_blocks, self._rows)
             if forecast.num_refused == self._found.num_refused:
                 num_tokens = max(forecast.num_to_compute, self._plan.num_to_compute)
@@ -114,7 +117,7 @@ class Forecasts:
     def shards(self, num_shards: int) -> list[Shard]:
         """The rows of all jobs, job after job, cut where little is shared; each machine as fast as this one."""
         order, outputs = self._plan.order, self._plan.expected_output
-        num_new = order.num_tokens - np.minimum(order.num_shared, order.num_tokens - 1)
+        num_new = order.num_new
         cuts = cut_points(order, num_shards, num_new + outputs)
         share = self._found.seconds / max(1.0, float((num_new + outputs).sum()))
         found = []

@@ -4,7 +4,7 @@ import json
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ from batchrunner.engine.build_scheduler import limits_for
 from batchrunner.engine.limits import Limits
 from batchrunner.engine.memory import Budget, activation_bytes, budget_for, free_host_bytes
 from batchrunner.engine.models import ModelFiles, find_model
-from batchrunner.errors import LockedError, ModelError, OutputError
+from batchrunner.errors import LockedError, ModelError, OutputError, StorageError
 from batchrunner.identity import ID_BYTES
 from batchrunner.plan.figures import JobFilePlan, WhatIf
 from batchrunner.plan.job_plan import Room
@@ -28,10 +28,11 @@ from batchrunner.run.known_speeds import known_speeds
 from batchrunner.run.length_history import LengthHistory, group_of
 from batchrunner.run.lock import output_lock
 from batchrunner.run.output_folder import OutputFolder
-from batchrunner.run.run_plan import JobToPlan, Planner, is_hopeless, pace_of, rows_of
+from batchrunner.run.run_plan import JobToPlan, Planner, is_hopeless, rows_of
 from batchrunner.run.spooling import field_orders_of, spool_of
 from batchrunner.run.storage import Storage
 from batchrunner.simulate.model_shape import ModelShape
+from batchrunner.simulate.pace import pace_of
 from batchrunner.spec import JobFile, JobSpec
 
 if TYPE_CHECKING:
@@ -48,46 +49,53 @@ def plan_job_file(job_file: JobFile, on_rows: OnRows = lambda name, count: None,
 
     Raises what reading input raises, ModelError, DeviceError, StorageError.
     """
-    from batchrunner.engine.model_runner import device_for  # torch and transformers take seconds to import
-    from batchrunner.engine.tokenizer import Tokenizer
-
     files = find_model(job_file.model)
     if not files.has_tokenizer:
         raise ModelError(f"model {files.folder}: has no tokenizer, which prompts need")
+    try:
+        with ExitStack() as stack:
+            return _plan(job_file, files, on_rows, num_shards, stack)
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        raise StorageError(f"{where}{error.strerror or error}; the plan needs room for the tokenised rows") from error
+
+
+def _plan(job_file: JobFile, files: ModelFiles, on_rows: OnRows, num_shards: int, stack: ExitStack) -> JobFilePlan:
+    from batchrunner.engine.device import device_for  # torch and transformers take seconds to import
+    from batchrunner.engine.tokenizer import Tokenizer
+
     config, device = job_file.engine, device_for(job_file.engine)
     shape = ModelShape.from_config(files.folder / "config.json", config.dtype_on(device.type))
     limits = limits_for(config, device.type)
     budget = _budget(job_file, files, shape, device, limits)
     speeds = known_speeds(shape, config, device)
-    known = LengthHistory({group_of(job) for job in job_file.jobs}).known.lengths()
     tokenizer = Tokenizer(files.folder)
-    with ExitStack() as stack:
-        scratch = Path(stack.enter_context(TemporaryDirectory(prefix="batchrunner-")))
-        asked = []
-        for job in job_file.jobs:
-            folder = stack.enter_context(_spool_folder(job, scratch / job.name))
-            spool = spool_of(job, tokenizer, folder, _Counter(job.name, on_rows))
-            rows = rows_of(spool, shape.max_position)
-            wanted = wanted_rows(spool.request_ids, pa.array([], pa.binary(ID_BYTES)))
-            wanted &= ~is_hopeless(rows, budget.block_size, budget.num_blocks)
-            asked.append(JobToPlan(spool, rows, wanted, group_of(job)))
-        pace = pace_of(shape, speeds.speeds, device.type)
-        room = Room(limits.max_running, budget.num_kv_tokens)
-        plan = Planner(asked, scratch, config.policy, pace, room).plan(known)
-        forecasts = Forecasts(config, shape, speeds, device.type, budget, plan)
-        figures = [
-            job_figures(job, item, found, tokenizer.decode, budget)
-            for job, item, found in zip(job_file.jobs, asked, plan.jobs, strict=True)
-        ]
-        return JobFilePlan(
-            jobs=figures,
-            device=device.type,
-            budget={**asdict(budget), "kv_bytes": budget.kv_bytes, "num_kv_tokens": budget.num_kv_tokens},
-            budget_text=str(budget),
-            forecast=forecasts.as_it_is(),
-            what_if=[*forecasts.what_if(), *_other_field_orders(job_file, tokenizer, scratch)],
-            shards=forecasts.shards(num_shards) if num_shards > 1 else [],
-        )
+    temporary = Path(stack.enter_context(TemporaryDirectory(prefix="batchrunner-")))
+    places = [stack.enter_context(_place(job, temporary / job.name)) for job in job_file.jobs]
+    asked, num_requests = [], []
+    for job, place in zip(job_file.jobs, places, strict=True):
+        spool = spool_of(job, tokenizer, place.spool, _Counter(job.name, on_rows))
+        rows = rows_of(spool, shape.max_position)
+        wanted = wanted_rows(spool.request_ids, pa.array([], pa.binary(ID_BYTES)))
+        num_requests.append(int(wanted.sum()))
+        wanted &= ~is_hopeless(rows, budget.block_size, budget.num_blocks)
+        asked.append(JobToPlan(spool, rows, wanted, group_of(job)))
+    pa.default_memory_pool().release_unused()
+    pace = pace_of(shape, speeds.speeds, device.type)
+    room = Room(limits.max_running, budget.num_kv_tokens)
+    known = LengthHistory({group_of(job) for job in job_file.jobs}).known.lengths()
+    plan = Planner(asked, places[0].scratch, config, pace, room).plan(known)
+    forecasts = Forecasts(config, shape, speeds, device.type, budget, plan)
+    jobs = zip(job_file.jobs, asked, plan.jobs, num_requests, strict=True)
+    return JobFilePlan(
+        jobs=[job_figures(job, item, found, count, tokenizer.decode, budget) for job, item, found, count in jobs],
+        device=device.type,
+        budget={**asdict(budget), "kv_bytes": budget.kv_bytes, "num_kv_tokens": budget.num_kv_tokens},
+        budget_text=str(budget),
+        forecast=forecasts.as_it_is(),
+        what_if=[*forecasts.what_if(), *_other_field_orders(job_file, tokenizer, places[0].scratch)],
+        shards=forecasts.shards(num_shards) if num_shards > 1 else [],
+    )
 
 
 class _Counter:
@@ -118,8 +126,16 @@ def _budget(job_file: JobFile, files: ModelFiles, shape: ModelShape, device: "to
     return budget_for(job_file.engine, device.type, free, shape.kv_bytes_per_token, shape.weight_bytes, activations)
 
 
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Folders for the spool of a job, which stays, and for what does not fit in memory."""
+
+    spool: Path
+    scratch: Path
+
+
 @contextmanager
-def _spool_folder(job: JobSpec, otherwise: Path) -> Iterator[Path]:
+def _place(job: JobSpec, otherwise: Path) -> Iterator[_Place]:
     """Where a run will look for the job's rows; another folder where a run is on its way, or nothing can be written.
 
     The rows of a job that is done are not asked for again: they do not stay.
@@ -130,11 +146,14 @@ def _spool_folder(job: JobSpec, otherwise: Path) -> Iterator[Path]:
             output.create()
             stack.enter_context(output_lock(output.state, wait=False))
         except (OutputError, LockedError):
-            yield otherwise
+            otherwise.mkdir()
+            yield _Place(otherwise / "spool", otherwise)
             return
-        yield output.spool
-        if output.success.exists():
-            shutil.rmtree(output.spool, ignore_errors=True)
+        try:
+            yield _Place(output.spool, output.scratch)
+        finally:
+            if output.success.exists():
+                shutil.rmtree(output.spool, ignore_errors=True)
 
 
 def _other_field_orders(job_file: JobFile, encoder: Encoder, scratch: Path) -> Iterator[WhatIf]:

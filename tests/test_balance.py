@@ -1,14 +1,14 @@
-"""The order in which rows run: both kinds of work side by side, long answers not last, and little sharing lost by it."""
+"""The order in which rows run: both kinds of work side by side, long answers not last, little sharing lost by it."""
 
 from itertools import pairwise
-from os.path import commonprefix
 
 import numpy as np
 import numpy.typing as npt
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from batchrunner.plan.balance import MAX_LOSS, RowCosts, balance, num_known_whole
+from batchrunner.plan.balance import MAX_LOSS, RowCosts, balance
+from batchrunner.plan.known_whole import num_known_whole
 from batchrunner.plan.prefix_order import PrefixOrder, order_in_memory
 from batchrunner.plan.shared_later import num_shared_later
 
@@ -27,6 +27,12 @@ def alike(order: PrefixOrder) -> RowCosts:
 def forest(num_groups: int, num_rows: int, num_shared: int, num_own: int) -> PrefixOrder:
     shared = [[group] * num_shared for group in range(num_groups)]
     return order_in_memory([[*shared[i % num_groups], *[1000 + i] * num_own] for i in range(num_groups * num_rows)])
+
+
+def num_common(left: list[int], right: list[int]) -> int:
+    return next(
+        (place for place, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), min(len(left), len(right))
+    )
 
 
 def num_computed(prompts: list[list[int]], order: list[int]) -> int:
@@ -117,5 +123,5 @@ def test_what_is_shared_with_later_rows(prompts: list[list[int]], data: st.DataO
     positions = np.array(data.draw(st.permutations(range(len(prompts)))))
     rows = order.rows[positions].tolist()
     for place, found in enumerate(num_shared_later(order, positions).tolist()):
-        later = [len(commonprefix([prompts[rows[place]], prompts[row]])) for row in rows[place + 1 :]]
+        later = [num_common(prompts[rows[place]], prompts[row]) for row in rows[place + 1 :]]
         assert found == max(later, default=0)

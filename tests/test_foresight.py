@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from schedulers import request
 
 from batchrunner.engine.chain import block_keys
-from batchrunner.engine.foresight import MIN_CLEARED, NEVER, Unknown, WaitingRequests
+from batchrunner.engine.foresight import LATER, MIN_CLEARED, NEVER, Unknown, WaitingRequests
 from batchrunner.engine.request import Request
 
 BLOCK_SIZE = 2
@@ -117,3 +117,30 @@ def test_without_foresight_any_block_may_be_asked_for() -> None:
     assert (foresight.next_use(key(1, 2)), foresight.next_use(key(8, 9))) == (NEVER, NEVER)
     foresight.remove(item)
     assert foresight.is_wanted(key(1, 2)) and foresight.is_wanted(key(8, 9))
+
+
+def test_a_block_that_later_requests_will_ask_for_leaves_after_those_that_nobody_will() -> None:
+    foresight = WaitingRequests(BLOCK_SIZE)
+    first, last = waiting(1, [1, 2, 3, 4, 5, 6]), waiting(2, [1, 2, 3, 4, 7, 8])
+    first.num_shared_later = 5
+    for item in (first, last):
+        foresight.arrived(item)
+        foresight.add(item)
+        if item is first:
+            foresight.remove(first)
+            assert [foresight.next_use(key(*range(1, end))) for end in (3, 5, 7)] == [LATER, LATER, NEVER]
+    assert foresight.next_use(key(1, 2)) == 2
+    foresight.remove(last)
+    assert foresight.next_use(key(1, 2)) == NEVER
+    assert not foresight._later and not foresight._users
+
+
+def test_what_comes_later_is_not_taken_back_by_a_request_that_waits_again() -> None:
+    foresight = WaitingRequests(BLOCK_SIZE)
+    item = waiting(1, [1, 2, 3, 4])
+    item.num_shared_later = 2
+    foresight.arrived(item)
+    foresight.arrived(waiting(2, [1, 2]))
+    foresight.add(item)
+    foresight.remove(item)
+    assert foresight.next_use(key(1, 2)) == NEVER

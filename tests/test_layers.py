@@ -77,6 +77,7 @@ WITHOUT_TORCH = (
     "engine/request",
     "engine/schedule",
     "engine/scheduler",
+    "engine/siblings",
     "engine/speeds",
     "engine/step_builder",
     "engine/step_times",

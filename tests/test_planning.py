@@ -18,6 +18,7 @@ from batchrunner.run.lock import output_lock
 from batchrunner.run.output_folder import OutputFolder
 from batchrunner.run.storage import Storage
 from batchrunner.run.submit import run_job_file
+from batchrunner.simulate import forecast
 
 
 def plan_of(
@@ -125,3 +126,28 @@ def test_jobs_of_one_file_share_what_their_prompts_have_in_common(chat_model: Pa
     counters = run_job_file(both, SilentProgress()).run
     assert [job.num_tokens_to_compute for job in plan.jobs] == [12, 12]
     assert plan.forecast.num_tokens_to_compute == 14 == counters.num_prompt_tokens - counters.num_cached_tokens
+
+
+@pytest.mark.parametrize("options", [{"prefix_caching": False}, {"policy": "fcfs"}, {"batching": "static"}], ids=str)
+def test_what_is_computed_is_forecast_with_other_options_too(
+    chat_model: Path, tmp_path: Path, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forecast, "MAX_ROWS", 60)
+    write_jsonl(tmp_path / "in.jsonl", [{"text": f"{number % 7} {number}"} for number in range(90)])
+    job = {"sampling": {"max_tokens": 2, "ignore_eos": True}}
+    loaded = job_file(chat_model, tmp_path, job, job, max_running=8, **options)
+    plan = plan_job_file(loaded).forecast
+    run = run_job_file(loaded, SilentProgress()).run
+    assert plan.num_tokens_to_compute == run.num_prompt_tokens - run.num_cached_tokens
+    assert plan.num_tokens_lost == 0
+
+
+@pytest.mark.parametrize("kv_tokens", [16, 80])
+def test_a_pool_that_is_next_to_nothing_is_planned(
+    chat_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kv_tokens: int
+) -> None:
+    monkeypatch.setattr(forecast, "MAX_ROWS", 60)
+    write_jsonl(tmp_path / "in.jsonl", [{"text": f"{number:03}" * 10} for number in range(90)])
+    plan = plan_job_file(job_file(chat_model, tmp_path, {"sampling": {"max_tokens": 20}}, kv_tokens=kv_tokens))
+    assert plan.jobs[0].num_too_large == (90 if kv_tokens == 16 else 0)
+    assert all("half the KV memory" not in item.change for item in plan.what_if)

@@ -2,10 +2,12 @@
 
 import pytest
 from cached_blocks import build, enter
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from schedulers import request
 
 from batchrunner.engine.chain import ROOT_KEY, block_key, block_keys
-from batchrunner.engine.prefix_cache import MAX_PARTIAL_CANDIDATES
+from batchrunner.engine.siblings import num_common
 
 
 def test_a_key_covers_the_whole_prefix() -> None:
@@ -81,13 +83,26 @@ def test_a_part_of_a_block_grows_to_a_whole_one() -> None:
     cache.check_integrity()
 
 
-def test_partial_candidates_are_bounded() -> None:
-    pool, cache = build(num_blocks=100, block_size=2)
-    nodes = [enter(pool, cache, cache.root, [1, i]) for i in range(3 * MAX_PARTIAL_CANDIDATES)]
-    match = cache.partial_child(cache.root, [1, 99])
-    assert match is not None and match.node is nodes[-1]
-    assert cache.partial_child(cache.root, [1, 0]) == match  # nodes[0] would be whole, and is no candidate any more
-    cache.check_integrity()
+@settings(max_examples=200, deadline=None)
+@given(
+    blocks=st.sets(st.tuples(*[st.integers(1, 3)] * 4), min_size=1, max_size=40),
+    gone=st.sets(st.integers(0, 39)),
+    wanted=st.lists(st.integers(1, 3), min_size=1, max_size=4),
+)
+def test_however_many_siblings_there_are_the_longest_match_is_found(
+    blocks: set[tuple[int, ...]], gone: set[int], wanted: list[int]
+) -> None:
+    pool, cache = build(num_blocks=100, block_size=4)
+    left = {}
+    for number, tokens in enumerate(sorted(blocks, key=hash)):
+        node = enter(pool, cache, cache.root, list(tokens))
+        if number in gone:
+            cache.forget(node)
+        else:
+            left[tokens] = node
+    match = cache.partial_child(cache.root, wanted)
+    lengths = [num_common(list(tokens), wanted) for tokens in left]
+    assert (0 if match is None else match.num_tokens) == max(lengths, default=0)
 
 
 def test_a_block_that_left_is_no_partial_match() -> None:

@@ -142,8 +142,11 @@ def test_mistakes_are_named(args: tuple[str, ...], message: str) -> None:
     ],
     ids=str,
 )
-def test_the_engine_does_what_was_simulated(options: dict[str, Any], chat_model: Path, tmp_path: Path) -> None:
+def test_the_engine_does_what_was_simulated(
+    options: dict[str, Any], chat_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Step by step: the counters of a run and of its simulation with the run's lengths are the same."""
+    monkeypatch.setattr("batchrunner.run.length_history.cache_folder", lambda: tmp_path)  # no other run's lengths
     rng = random.Random(0)
     heads = ("alpha beta gamma delta epsilon ", "one two three four five ", "")
     rows = [{"text": rng.choice(heads) * rng.randint(1, 3) + str(i), "n": rng.randint(3, 40)} for i in range(60)]

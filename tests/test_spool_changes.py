@@ -25,7 +25,7 @@ TEXTS = list("abcdefgh")
         {"messages": [{"role": "user", "content": "{{ t }}"}], "prompt": None},
         {"sampling": {"max_tokens": 5}},
         {"priority": 3},
-        {"fields": ["t"]},
+        {"fields": ["t"], "prompt": "{{ fields }}"},
         {"on_error": "stop"},
     ],
     ids=str,

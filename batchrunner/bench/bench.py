@@ -10,7 +10,7 @@ from batchrunner.bench.machine import this_machine
 from batchrunner.bench.picture import draw
 from batchrunner.bench.results import BenchResult
 from batchrunner.bench.workloads import Workloads
-from batchrunner.engine.model_runner import device_for
+from batchrunner.engine.device import device_for
 from batchrunner.engine.models import find_model
 from batchrunner.engine_spec import EngineConfig
 from batchrunner.errors import DeviceError

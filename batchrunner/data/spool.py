@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from batchrunner.data.input_columns import InputColumns
 from batchrunner.data.prompts import Encoder, PromptBuilder
-from batchrunner.data.spool_batch import SCHEMA, TOKEN_BYTES
+from batchrunner.data.spool_batch import SCHEMA
 from batchrunner.data.spool_folder import SpoolFolder
 from batchrunner.data.spool_inputs import FieldOrders, SpoolInputs
 from batchrunner.data.spool_writer import write_rows
@@ -23,6 +23,8 @@ from batchrunner.errors import DataError
 from batchrunner.identity import ID_BYTES, request_mask
 from batchrunner.spec import JobSpec, SamplingParams
 
+_PROMPTS = pa.schema([SCHEMA.field("prompt")])
+_SMALL = pa.schema([field for field in SCHEMA if field.name != "prompt"])
 _PROMPT_BATCH_SCHEMA = pa.schema([("row", pa.int64()), ("prompt", pa.large_binary())])
 
 
@@ -37,8 +39,8 @@ class SpooledRequest:
 class Spool:
     """The rows of a job as requests. Made by prepare_spool.
 
-    table: all columns but the prompts, mapped. prompts: these, mapped too; going through all of them makes the file
-    resident, which prompt_batches does not. default: the parameters of rows that choose none of their own.
+    table: all columns but the prompts, in memory. prompts: mapped; going through all of them makes the files resident,
+    which prompt_batches does not. default: the parameters of rows that choose none of their own.
     fingerprint: of the model that is asked; without one, request_ids tell equal requests apart and no more.
     """
 
@@ -49,9 +51,8 @@ class Spool:
         self.default = default
         self._paths = paths
         self._fingerprint = fingerprint
-        whole = pa.concat_tables([SCHEMA.empty_table(), *map(_mapped, paths)])
-        self.prompts: pa.ChunkedArray = whole["prompt"]
-        self.table: pa.Table = whole.drop_columns(["prompt"])
+        # Mapped, each value would take the pages of its neighbours with it, prompts for the most part.
+        self.table: pa.Table = pa.concat_tables([_SMALL.empty_table(), *map(_small_columns, paths)])
 
     def for_model(self, fingerprint: str) -> "Spool":
         """The same rows, asked of the model with this fingerprint."""
@@ -60,10 +61,14 @@ class Spool:
     def __len__(self) -> int:
         return int(self.table.num_rows)
 
+    @cached_property
+    def prompts(self) -> pa.ChunkedArray:
+        return pa.concat_tables([_PROMPTS.empty_table(), *map(_mapped_prompts, self._paths)])["prompt"]
+
     @property
     def num_tokens(self) -> pa.ChunkedArray:
-        """Tokens of each row's prompt (int64 [num_rows]); null for rows that cannot be asked. Reads no prompt."""
-        return pc.divide(pc.binary_length(self.prompts), TOKEN_BYTES)
+        """Tokens of each row's prompt (int64 [num_rows]); null for rows that cannot be asked."""
+        return self.table["num_tokens"]
 
     @cached_property
     def request_ids(self) -> pa.Array:
@@ -93,10 +98,9 @@ class Spool:
 
         The files are read, not mapped, so that no more than a batch is in memory.
         """
-        options = pa.ipc.IpcReadOptions(included_fields=[SCHEMA.get_field_index("prompt")])
         first = 0
         for path in self._paths:
-            with pa.OSFile(str(path)) as source, pa.ipc.open_file(source, options=options) as reader:
+            with pa.OSFile(str(path)) as source, pa.ipc.open_file(source, options=_only(_PROMPTS)) as reader:
                 for index in range(reader.num_record_batches):
                     prompts = reader.get_batch(index).column("prompt")
                     rows = pa.array(np.arange(first, first + len(prompts)))
@@ -133,9 +137,18 @@ def prepare_spool(
     return Spool(files.paths, columns, builder.default)
 
 
-def _mapped(path: Path) -> pa.Table:
+def _only(schema: pa.Schema) -> pa.ipc.IpcReadOptions:
+    return pa.ipc.IpcReadOptions(included_fields=[SCHEMA.get_field_index(name) for name in schema.names])
+
+
+def _small_columns(path: Path) -> pa.Table:
+    with pa.OSFile(str(path)) as source:
+        return pa.ipc.open_file(source, options=_only(_SMALL)).read_all()
+
+
+def _mapped_prompts(path: Path) -> pa.Table:
     with pa.memory_map(str(path)) as source:
-        return pa.ipc.open_file(source).read_all()
+        return pa.ipc.open_file(source, options=_only(_PROMPTS)).read_all()
 
 
 def _occurrences(digests: pa.Array, is_greedy: pa.ChunkedArray) -> npt.NDArray[np.int64]:

@@ -2,6 +2,7 @@
 
 digest       16 bytes: identity.question_digest of the prompt and the parameters
 prompt       the token ids as big-endian uint32, so that the order of the bytes is the order of the ids
+num_tokens   of the prompt
 sampling     JSON where a row's parameters differ from the job's own; null otherwise
 max_tokens, ignore_eos, is_greedy, priority   of the parameters, for those who look at all rows at once
 error_type, error   set for a row that cannot be asked; all else is null there
@@ -23,6 +24,7 @@ SCHEMA = pa.schema(
     [
         ("digest", pa.binary(ID_BYTES)),
         ("prompt", pa.large_binary()),
+        ("num_tokens", pa.int64()),
         ("sampling", pa.string()),
         ("max_tokens", pa.int64()),
         ("ignore_eos", pa.bool_()),
@@ -62,6 +64,7 @@ def record_batch(
             {
                 "digest": digest.digest(),
                 "prompt": prompt,
+                "num_tokens": len(prompt) // TOKEN_BYTES,
                 "sampling": None if is_default else sampling.model_dump_json(),
                 "max_tokens": sampling.max_tokens,
                 "ignore_eos": sampling.ignore_eos,

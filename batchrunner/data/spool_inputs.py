@@ -14,7 +14,7 @@ from batchrunner.spec import JobSpec
 
 FieldOrders = npt.NDArray[np.uint8]  # [num_rows, num_fields]
 
-_FORMAT = 1  # raise it when rows are rendered, tokenised or written otherwise
+_FORMAT = 2  # raise it when rows are rendered, tokenised or written otherwise
 _IN_THE_ROWS = {"prompt", "messages", "fields", "sampling", "priority", "on_error"}
 _IN_THE_COLUMNS = {"column", "columns"}
 

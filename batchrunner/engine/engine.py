@@ -11,9 +11,10 @@ from pydantic import ValidationError
 from batchrunner.engine.allocate import allocate_memory
 from batchrunner.engine.build_scheduler import build_scheduler, limits_for
 from batchrunner.engine.counters import Counters
+from batchrunner.engine.device import device_for
 from batchrunner.engine.fingerprint import model_fingerprint
 from batchrunner.engine.generate import generate
-from batchrunner.engine.model_runner import ModelRunner, device_for
+from batchrunner.engine.model_runner import ModelRunner
 from batchrunner.engine.models import ModelFiles, find_model
 from batchrunner.engine.predictors.build_predictor import build_predictor
 from batchrunner.engine.predictors.history import History

@@ -1,6 +1,6 @@
 """What decides a model's answers, beside the question."""
 
-from batchrunner.engine.model_runner import device_for
+from batchrunner.engine.device import device_for
 from batchrunner.engine.models import ModelFiles
 from batchrunner.engine.quantize import recipe
 from batchrunner.engine_spec import EngineConfig

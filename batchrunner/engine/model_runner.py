@@ -24,8 +24,7 @@ from batchrunner.engine.step_times import StepTimes
 from batchrunner.engine.substitute import Substitution
 from batchrunner.engine.swap_choice import MeasuredCosts
 from batchrunner.engine.tiers.disk_file import DiskFile
-from batchrunner.engine_spec import EngineConfig
-from batchrunner.errors import DeviceError, ModelError
+from batchrunner.errors import ModelError
 from batchrunner.kernels.cpu.build import BuildError
 from batchrunner.kernels.cpu.cpu_kernels import CpuKernels
 from batchrunner.kernels.interface import Kernels
@@ -34,20 +33,6 @@ from batchrunner.kernels.torch_kernels import TorchKernels
 # From how many requests and shared tokens on one pass over the prefix beats one a request. The CPU's is measured (see
 # docs/architecture.md), that of a GPU is not.
 GROUP_RULES = {"cpu": GroupRule(min_members=4, min_tokens=64), "cuda": GroupRule(min_members=4, min_tokens=256)}
-
-
-def choose_device(name: str) -> torch.device:
-    """Raises DeviceError if the device asked for is not there."""
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    if name == "cuda" and not torch.cuda.is_available():
-        raise DeviceError("engine.device: cuda: no CUDA device is available; use device: cpu or auto")
-    return torch.device(name)
-
-
-def device_for(config: EngineConfig) -> torch.device:
-    """auto means the CPU where the linear layers are to be in int8. Raises DeviceError."""
-    return choose_device("cpu" if config.quantization and config.device == "auto" else config.device)
 
 
 def choose_kernels(device: torch.device, dtype: torch.dtype, layers: Sequence[LayerShape]) -> Kernels:

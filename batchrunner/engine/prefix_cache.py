@@ -20,8 +20,7 @@ from batchrunner.engine.block_pool import BlockPool
 from batchrunner.engine.chain import ROOT_KEY
 from batchrunner.engine.foresight import Foresight
 from batchrunner.engine.leaf_heap import LeafHeap
-
-MAX_PARTIAL_CANDIDATES = 8  # rows come in prefix order: the best partner of a row was entered shortly before it
+from batchrunner.engine.siblings import Siblings, num_common
 
 
 @dataclass(eq=False, slots=True)
@@ -60,7 +59,7 @@ class PrefixCache:
         self.root = Node(ROOT_KEY, [], -1, None)
         self._node_of: dict[int, Node] = {}
         self._node_with: dict[bytes, Node] = {}
-        self._by_first_token: dict[tuple[bytes, int], list[Node]] = {}
+        self._siblings: dict[bytes, Siblings[Node]] = {}  # by the key of their parent
         self._leaves = LeafHeap[Node](foresight, self._is_evictable_leaf)
         self._clock = 0
         self.num_evictable = 0
@@ -78,12 +77,10 @@ class PrefixCache:
 
     def partial_child(self, parent: Node, token_ids: list[int]) -> PartialMatch | None:
         """The node below parent that shares the longest beginning with token_ids, if any shares one token."""
-        best: PartialMatch | None = None
-        for node in reversed(self._by_first_token.get((parent.key, token_ids[0]), ())):
-            length = _common_prefix(node.token_ids, token_ids)
-            if best is None or (length, node.computed) > (best.num_tokens, best.node.computed):
-                best = PartialMatch(node, length)
-        return best
+        siblings = self._siblings.get(parent.key)
+        node = None if siblings is None else siblings.nearest(token_ids)
+        length = 0 if node is None else num_common(node.token_ids, token_ids)
+        return PartialMatch(node, length) if node is not None and length else None
 
     def insert(self, parent: Node, key: bytes, token_ids: list[int], block: int) -> Node:
         """Enter a block that its request holds; the cache becomes a second holder."""
@@ -91,20 +88,21 @@ class PrefixCache:
         assert key not in self._node_with
         self._touch(node)
         parent.children[key] = node
-        siblings = self._by_first_token.setdefault((parent.key, token_ids[0]), [])
-        siblings.append(node)
-        del siblings[:-MAX_PARTIAL_CANDIDATES]
+        self._siblings.setdefault(parent.key, Siblings()).add(node)
         self._node_of[block] = node
         self._node_with[key] = node
         self._pool.hold(block)
         return node
 
     def grow(self, node: Node, key: bytes, token_ids: list[int]) -> Node:
-        """The rest of a block that was entered in part is known now. It keeps its place among its siblings."""
+        """The rest of a block that was entered in part is known now."""
         assert node.parent is not None and not node.children and key not in self._node_with
+        siblings = self._siblings[node.parent.key]
+        siblings.remove(node)
         del node.parent.children[node.key]
         del self._node_with[node.key]
         node.key, node.token_ids = key, token_ids
+        siblings.add(node)
         node.parent.children[key] = node
         self._node_with[key] = node
         return node
@@ -139,7 +137,7 @@ class PrefixCache:
         return node
 
     def forget(self, node: Node) -> None:
-        """Take a node out that was never computed, and those below it; its holders keep their block."""
+        """Take a node out that is not right or wanted any more, and those below it; its holders keep their block."""
         if self._node_of.get(node.block) is not node:
             return
         for child in list(node.children.values()):
@@ -190,12 +188,10 @@ class PrefixCache:
         del node.parent.children[node.key]
         del self._node_of[node.block]
         del self._node_with[node.key]
-        index = (node.parent.key, node.token_ids[0])
-        siblings = self._by_first_token.get(index, [])
-        if node in siblings:
-            siblings.remove(node)
+        siblings = self._siblings[node.parent.key]
+        siblings.remove(node)
         if not siblings:
-            self._by_first_token.pop(index, None)
+            del self._siblings[node.parent.key]
         self._pool.release(node.block)
 
     def _touch(self, node: Node) -> None:
@@ -209,12 +205,3 @@ class PrefixCache:
 
     def _is_evictable_leaf(self, node: Node) -> bool:
         return self._node_of.get(node.block) is node and not node.children and self._pool.ref_counts[node.block] == 1
-
-
-def _common_prefix(left: list[int], right: list[int]) -> int:
-    length = 0
-    for a, b in zip(left, right, strict=False):
-        if a != b:
-            break
-        length += 1
-    return length

@@ -86,6 +86,10 @@ class Schedule:
     cut: list[CutRequest] = field(default_factory=list)
     num_wasted_tokens: float = 0.0  # computed once more after a preemption, or loaded at so much of the cost
 
+    def forget_copies_to(self, block_table: list[int]) -> None:
+        """Their request goes before it has computed anything: others may write to the blocks in this very step."""
+        self.copies = [copy for copy in self.copies if copy.target_block not in block_table]
+
     def add(self, request: Request, num_new_tokens: int) -> ScheduledRequest:
         start = request.num_computed_tokens
         item = ScheduledRequest(request, start, start + num_new_tokens)

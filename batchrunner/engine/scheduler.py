@@ -154,7 +154,7 @@ class Scheduler:
         return victim
 
     def check_integrity(self) -> None:
-        self.pool.check_integrity([request.block_table for request in self.running], self.cache.cached_blocks)
+        self.pool.check_integrity([item.block_table for item in self.running], self.cache.cached_blocks)
         self.cache.check_integrity()
         self.tables.below.check_integrity()
         for request in self.running:
@@ -208,6 +208,7 @@ class Scheduler:
             index = len(self.running) - 1
             while is_limited(self.running[index]):
                 index -= 1
+            schedule.forget_copies_to(self.running[index].block_table)
             victim = self.preempt(index)
             victim.num_preemptions += 1
             self.counters.num_preemptions += 1

@@ -47,8 +47,7 @@ def balance(order: PrefixOrder, costs: RowCosts, num_running: int) -> RunOrder:
     """num_running: how many rows run at once."""
     if len(order) < 2:
         return RunOrder(np.arange(len(order)), 0)
-    extra = order.num_shared - order.num_shared[1:].min()  # what all rows begin with stays in memory anyway
-    extra[0] = 0
+    extra = order.num_shared_apart
     max_lost = int(MAX_LOSS * order.num_to_compute)
     positions = np.arange(len(order))
     for change in (_mixed, _long_ones_early):
@@ -56,25 +55,6 @@ def balance(order: PrefixOrder, costs: RowCosts, num_running: int) -> RunOrder:
         if _num_lost(changed, extra, num_running) <= max_lost:
             positions = changed
     return RunOrder(positions, _num_lost(positions, extra, num_running))
-
-
-def num_known_whole(order: PrefixOrder, positions: Ints) -> int:
-    """Rows whose whole prompt is known from those that run before them: they compute its last token once more.
-
-    In the order of the prefix tree itself these are the rows whose prompt another row has, too.
-    """
-    ranks = _ranks(positions)
-    follows = np.append(order.num_shared[1:], 0)  # what the row after it shares with it
-    is_equal = np.append(False, (order.num_shared == order.num_tokens)[1:] & (np.diff(order.num_tokens) == 0))
-    count = int(is_equal.sum())
-    ends_run = ~np.append(is_equal[1:], False)
-    begins = np.flatnonzero(~is_equal)
-    for position in np.flatnonzero(ends_run & (follows == order.num_tokens)).tolist():
-        begin, size = begins[np.searchsorted(begins, position, side="right") - 1], order.num_tokens[position]
-        is_outside = order.num_shared[position + 1 :] < size
-        end = position + 1 + (int(is_outside.argmax()) if is_outside.any() else len(is_outside))
-        count += bool(ranks[position + 1 : end].min() < ranks[begin : position + 1].min())
-    return count
 
 
 def _mixed(positions: Ints, extra: Ints, costs: RowCosts, num_running: int, max_lost: int) -> Ints:

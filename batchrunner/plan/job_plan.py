@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from batchrunner.plan.balance import RowCosts, RunOrder, balance, num_known_whole
+from batchrunner.plan.balance import MAX_LOSS, RowCosts, RunOrder, balance
+from batchrunner.plan.known_whole import num_known_whole
 from batchrunner.plan.lengths import ExpectedLengths, expect_lengths
 from batchrunner.plan.order import by_priority
 from batchrunner.plan.prefix_order import PrefixOrder
@@ -71,7 +72,7 @@ class JobPlan:
     @property
     def num_new(self) -> Ints:
         """Prompt tokens to compute of each row, in the order of the run, when memory is enough."""
-        return _num_new(self.order)[self.run.positions]
+        return self.order.num_new[self.run.positions]
 
     @property
     def num_to_compute(self) -> int:
@@ -94,7 +95,7 @@ def plan_job(
         return JobPlan(order, lengths, RunOrder(by_priority(chosen, rows.priorities[chosen]), 0))
     if policy != "prefix":
         return JobPlan(order, lengths, RunOrder(np.argsort(chosen, kind="stable"), 0))
-    num_new, num_prompt, num_output = _num_new(order), rows.num_prompt[chosen], lengths.expected
+    num_new, num_prompt, num_output = order.num_new, rows.num_prompt[chosen], lengths.expected
     costs = RowCosts(
         pace.token_seconds * (num_new + num_output),
         pace.read_seconds * num_output * (num_prompt + num_output / 2),
@@ -106,21 +107,17 @@ def plan_job(
     return JobPlan(order, lengths, run)
 
 
-def _num_new(order: PrefixOrder) -> Ints:
-    return order.num_tokens - np.minimum(order.num_shared, order.num_tokens - 1)
-
-
 def _sample_first(order: PrefixOrder, run: RunOrder) -> RunOrder:
     """A sample from all over the order runs first: of each hundred rows the one that shares least with its neighbours,
     as far as the sharing that is lost stays within the bound."""
     num_rows, num_strata = len(order), int(np.ceil(SAMPLE_SHARE * len(order)))
-    extra = order.num_shared - order.num_shared[1:].min()
-    extra[0] = 0
+    extra = order.num_shared_apart
     costs = np.maximum(extra, np.append(extra[1:], 0))[run.positions]
     strata = np.array_split(np.arange(num_rows), num_strata)
     sample = np.array([stratum[costs[stratum].argmin()] for stratum in strata])
     cheapest = sample[np.argsort(costs[sample], kind="stable")]
-    num_free = np.searchsorted(np.cumsum(costs[cheapest]), SAMPLE_SHARE * order.num_to_compute, side="right")
+    max_lost = MAX_LOSS * order.num_to_compute - run.num_lost
+    num_free = np.searchsorted(np.cumsum(costs[cheapest]), max_lost, side="right")
     chosen = np.sort(cheapest[:num_free])
     is_chosen = np.zeros(num_rows, dtype=np.bool_)
     is_chosen[chosen] = True

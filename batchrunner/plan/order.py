@@ -13,11 +13,15 @@ def wanted_rows(request_ids: pa.Array, done: pa.Array) -> Mask:
     """request_ids: null for rows that cannot be asked; done: ids that have their answer. Of rows that ask the same the
     first one is wanted."""
     is_pending = pc.and_(pc.is_valid(request_ids), pc.invert(pc.is_in(request_ids, value_set=done)))
-    codes = pc.dictionary_encode(request_ids).indices.fill_null(-1).to_numpy()
-    is_first = np.zeros(len(codes), dtype=np.bool_)
-    _, rows = np.unique(codes, return_index=True)
-    is_first[rows] = True
-    wanted: Mask = np.logical_and(is_first, is_pending.to_numpy(zero_copy_only=False))
+    wanted: Mask = is_pending.to_numpy(zero_copy_only=False).copy()
+    rows = np.flatnonzero(wanted)
+    if not len(rows):
+        return wanted
+    # Sorted by their 16 bytes, as two numbers; a table of hashes would take four times the memory of the ids.
+    values = np.frombuffer(request_ids.filter(is_pending).buffers()[1], dtype=np.uint64)[: 2 * len(rows)].reshape(-1, 2)
+    order = np.lexsort((rows, values[:, 1], values[:, 0]))
+    is_repeat = (values[order][1:] == values[order][:-1]).all(axis=1)
+    wanted[rows[order[1:][is_repeat]]] = False
     return wanted
 
 

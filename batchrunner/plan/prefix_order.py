@@ -16,7 +16,7 @@ from batchrunner.plan.external_sort import ExternalSorter
 from batchrunner.plan.prompt_pieces import Ints, PromptPieces
 from batchrunner.plan.tied_rows import SORTED_BY, TiedRows
 
-DEFAULT_MEMORY_BYTES = 300_000_000
+DEFAULT_MEMORY_BYTES = 200_000_000
 SCRATCH_FOLDER = "prefix-order"
 SPILLED_ROW_BYTES = 400
 
@@ -44,10 +44,27 @@ class PrefixOrder:
         return int((self.num_tokens - self.num_shared).sum())
 
     @property
+    def num_new(self) -> Ints:
+        """Tokens of each prompt that an engine with memory enough computes: the last one always, for its logits."""
+        num_new: Ints = self.num_tokens - np.minimum(self.num_shared, np.maximum(self.num_tokens - 1, 0))
+        return num_new
+
+    @property
     def num_to_compute(self) -> int:
-        """Tokens that an engine with memory enough computes: the last one of a prompt always is, for its logits."""
-        num_reusable = np.minimum(self.num_shared, np.maximum(self.num_tokens - 1, 0))
-        return int((self.num_tokens - num_reusable).sum())
+        return int(self.num_new.sum())
+
+    @property
+    def num_shared_apart(self) -> Ints:
+        """num_shared without what all prompts begin with: that stays in memory whatever runs between two neighbours."""
+        if len(self) < 2:
+            return np.zeros_like(self.num_shared)
+        apart: Ints = self.num_shared - self.num_shared[1:].min()
+        apart[0] = 0
+        return apart
+
+    def unshared(self) -> "PrefixOrder":
+        """The same for an engine that shares nothing."""
+        return PrefixOrder(self.rows, self.num_tokens, np.zeros_like(self.num_shared))
 
     def keep(self, mask: npt.NDArray[np.bool_]) -> "PrefixOrder":
         """Only the rows at places where the mask [num_rows] is true, with what they share with each other."""

@@ -51,8 +51,8 @@ class JobRun:
     @property
     def mean_tokens(self) -> float:
         """Prompt tokens and max_tokens of a row that can be asked, on average; shared beginnings count for each."""
-        mean_prompt: float = pc.mean(self.spool.num_tokens).as_py() or 0.0
-        return mean_prompt + self.spool.default.max_tokens
+        found: float = pc.mean(pc.add(self.spool.num_tokens, self.spool.table["max_tokens"])).as_py() or 0.0
+        return found
 
     def refuse_what_never_fits(self, context_len: int, pool: BlockPool) -> None:
         """Make error rows of the requests that the engine could never answer, before any token is computed."""

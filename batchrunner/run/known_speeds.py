@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import torch
 
 UNCERTAINTY_MEASURED = 0.15
-UNCERTAINTY_PROBED = 0.4
+UNCERTAINTY_PROBED = 0.5
 LIKE = {"cpu": "cpu", "cuda": "h100-sxm"}  # of devices.yaml
 
 
@@ -42,9 +42,4 @@ def known_speeds(shape: ModelShape, config: EngineConfig, device: "torch.device"
 
 def assumed_speeds(device_kind: str) -> Speeds:
     """Of a machine of this kind, where nothing was measured: what the steps of a run are fitted from."""
-    device = Device.load(LIKE[device_kind])
-    return Speeds(
-        device.flops * device.flops_efficiency,
-        device.bytes_per_second * device.bytes_efficiency,
-        device.step_overhead_seconds,
-    )
+    return Device.load(LIKE[device_kind]).speeds

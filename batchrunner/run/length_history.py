@@ -12,8 +12,9 @@ from batchrunner.spec import ColumnRef, JobSpec
 
 
 def group_of(job: JobSpec) -> str:
-    """The same for jobs that ask the same of other rows. Prompts that are in a column tell nothing: the name does."""
-    template = job.model_dump_json(include={"prompt", "messages"})
+    """The same for jobs that ask the same of other rows and let answers be as long. Prompts that are in a column tell
+    nothing: the name does."""
+    template = job.model_dump_json(include={"prompt": True, "messages": True, "sampling": {"max_tokens", "stop"}})
     if isinstance(job.prompt, ColumnRef) or isinstance(job.messages, ColumnRef):
         template += job.name
     return hashlib.sha256(template.encode()).hexdigest()[:16]

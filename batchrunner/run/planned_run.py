@@ -1,5 +1,6 @@
 """The plan of a run while it runs: made before the first token, made again once a sample of the answers is there."""
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,34 +12,29 @@ from batchrunner.engine.request import Request
 from batchrunner.errors import ModelError
 from batchrunner.plan.figures import Duration
 from batchrunner.plan.job_plan import SAMPLE_SHARE, Room
+from batchrunner.plan.lengths import MIN_KNOWN
 from batchrunner.plan.wording import time_text
 from batchrunner.run.job_run import JobRun
 from batchrunner.run.kept_speeds import KeptSpeeds
-from batchrunner.run.known_speeds import assumed_speeds
+from batchrunner.run.known_speeds import UNCERTAINTY_MEASURED, assumed_speeds
 from batchrunner.run.rows_ahead import RowsAhead
-from batchrunner.run.run_plan import JobToPlan, Planner, RunPlan, pace_of, rows_of
+from batchrunner.run.run_plan import JobToPlan, Planner, RunPlan, rows_of
 from batchrunner.simulate.forecast import Forecaster, RunForecast
 from batchrunner.simulate.model_shape import ModelShape
+from batchrunner.simulate.pace import pace_of
 from batchrunner.simulate.speed_fit import fit
 
 MIN_STEPS = 24  # measured, before they say how fast the machine is
-SPEED_RANGE = 0.1  # of a forecast that rests on measured steps
 
 
 class PlannedRun:
-    """jobs: those that have rows to ask; each is given the order of its rows. known: lengths of earlier answers. folder:
-    for what does not fit in memory. Raises StorageError.
+    """jobs: those that have rows to ask; each is given the order of its rows. known: lengths of earlier answers.
+    folder: for what does not fit in memory. Raises StorageError.
 
     Where the sizes of the model's family are not known there is a plan, but no forecast.
     """
 
-    def __init__(
-        self,
-        jobs: Sequence[JobRun],
-        engine: Engine,
-        known: History,
-        folder: Path,
-    ) -> None:
+    def __init__(self, jobs: Sequence[JobRun], engine: Engine, known: History, folder: Path) -> None:
         self._jobs = list(jobs)
         self._engine = engine
         self._shape = _shape_of(engine)
@@ -47,15 +43,17 @@ class PlannedRun:
             self._kept = KeptSpeeds.of(repr(self._shape), engine.config, engine.device_kind)
             self._speeds = self._kept.speeds or self._speeds
         self._known = History(lengths=known.lengths())
-        self._num_finished = 0
-        self._is_due = True
+        self._has_forecast = False
+        self._to_revise: list[int] = []  # jobs whose sample has ended
         asked = [JobToPlan(job.spool, rows_of(job.spool, engine.context_len), job.wanted, job.group) for job in jobs]
         pace = pace_of(self._shape, self._speeds, engine.device_kind)
         room = Room(engine.scheduler.limits.max_running, engine.budget.num_kv_tokens)
-        self._planner = Planner(asked, folder, engine.config.policy, pace, room)
+        self._planner = Planner(asked, folder, engine.config, pace, room)
         self.plan = self._planner.plan(self._known.lengths())
         for job, plan in zip(self._jobs, self.plan.jobs, strict=True):
             job.ahead = RowsAhead(plan.rows, plan.num_shared_later)
+        self._sampled_by = self._sample()
+        self._num_sampled = Counter(self._sampled_by.values())  # not ended yet
 
     def describe(self) -> str:
         """What there is to compute."""
@@ -68,41 +66,54 @@ class PlannedRun:
         )
 
     def observe(self, request: Request) -> None:
-        """A request has ended."""
-        self._num_finished += 1
-        self._known.observe(request)
+        """A request has ended. Answers that are not of the sample tell nothing yet: those that end first are short."""
+        number = self._sampled_by.pop(request.request_id, None)
+        if number is not None:
+            self._known.observe(request)
+            self._num_sampled[number] -= 1
+            if not self._num_sampled[number]:
+                self._to_revise.append(number)
 
     @property
     def is_due(self) -> bool:
-        """Whether the sample has ended that says how long answers are and how fast the machine is; once."""
-        num_sampled = max(1, SAMPLE_SHARE * self.plan.num_rows)
-        has_sample = self.plan.lengths_are_known or self._num_finished >= num_sampled
-        return self._is_due and has_sample and len(self._engine.step_times) >= MIN_STEPS
+        """Whether there is something new: a job's sample has ended, or for the first time how fast the machine is."""
+        has_news = bool(self._to_revise) or (not self._has_forecast and self.plan.lengths_are_known)
+        return has_news and len(self._engine.step_times) >= MIN_STEPS
 
-    def revise(self, elapsed_seconds: float) -> str | None:
-        """Plan what is not on its way yet with what is known now; a line that says what is to be expected."""
-        self._is_due = False
+    def revise(self) -> RunForecast | None:
+        """Plan what is not on its way yet with what is known now; what the whole run will take by that."""
         known = self._known.lengths()
-        if not self.plan.lengths_are_known:
-            for number, job in enumerate(self._jobs):
-                is_left = np.zeros(len(job.wanted), dtype=np.bool_)
-                is_left[job.ahead.rows] = True
-                rest = self._planner.plan_rest(number, is_left, known)
-                job.ahead = RowsAhead(rest.rows, rest.num_shared_later)
+        for number in self._to_revise:
+            job = self._jobs[number]
+            is_left = np.zeros(len(job.wanted), dtype=np.bool_)
+            is_left[job.ahead.rows] = True
+            rest = self._planner.plan_rest(number, is_left, known)
+            job.ahead = RowsAhead(rest.rows, rest.num_shared_later)
+        if self._to_revise:
             self.plan = self._planner.plan(known)
+        self._to_revise, self._has_forecast = [], True
         if self._shape is None:
             return None
         self._speeds = fit(self._shape, self._engine.step_times, self._speeds)
         self._kept.save(self._speeds)
-        return self._described(self.forecast(), elapsed_seconds)
+        return self._forecast(self._shape)
 
-    def forecast(self) -> RunForecast:
+    def _sample(self) -> dict[str, int]:
+        """The first rows of each job whose answers' lengths are not known: request id → number of the job."""
+        found: dict[str, int] = {}
+        for number, (job, plan) in enumerate(zip(self._jobs, self.plan.jobs, strict=True)):
+            if not plan.lengths.is_known:
+                num_rows = max(MIN_KNOWN, int(SAMPLE_SHARE * len(plan.order)))
+                ids = job.spool.request_ids
+                found |= {ids[row].as_py().hex(): number for row in plan.rows[:num_rows].tolist()}
+        return found
+
+    def _forecast(self, shape: ModelShape) -> RunForecast:
         """Of the whole run."""
-        assert self._shape is not None
         budget, config = self._engine.budget, self._engine.config
         forecaster = Forecaster(
             config,
-            self._shape,
+            shape,
             self._speeds,
             self._engine.device_kind,
             budget.num_blocks,
@@ -110,9 +121,9 @@ class PlannedRun:
         )
         return forecaster.forecast(self.plan.planned_rows())
 
-    def _described(self, found: RunForecast, elapsed_seconds: float) -> str:
+    def describe_forecast(self, found: RunForecast, elapsed_seconds: float) -> str:
         budget = self._engine.budget
-        low, high = (1 - SPEED_RANGE) * found.seconds, (1 + SPEED_RANGE) * found.seconds
+        low, high = (1 - UNCERTAINTY_MEASURED) * found.seconds, (1 + UNCERTAINTY_MEASURED) * found.seconds
         left = max(0.0, found.seconds - elapsed_seconds)
         return (
             f"forecast: {Duration(found.seconds, low, high)} in all, {time_text(left)} of it to come; "

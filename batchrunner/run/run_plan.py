@@ -8,12 +8,12 @@ import numpy as np
 import pyarrow as pa
 
 from batchrunner.data.spool import Spool
-from batchrunner.engine.speeds import Speeds
+from batchrunner.engine_spec import EngineConfig
 from batchrunner.plan.job_plan import Floats, Ints, JobPlan, Mask, Pace, Room, Rows, plan_job
+from batchrunner.plan.known_whole import num_known_whole
 from batchrunner.plan.prefix_order import PrefixOrder, order_by_prefix
 from batchrunner.simulate.forecast import PlannedRows
 from batchrunner.simulate.loads import SimRow
-from batchrunner.simulate.model_shape import ModelShape
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,31 +81,35 @@ class RunPlan:
 
         num_prompt = [job.order.num_tokens[job.run.positions] for job in self.jobs]
         num_new = [job.num_new for job in self.jobs]
-        return PlannedRows(_joined(num_prompt), _joined(num_new), _joined(outputs), sim_row)
+        return PlannedRows(_joined(num_prompt), _joined(num_new), _joined(outputs), self.num_to_compute, sim_row)
 
 
 class Planner:
     """Sorts the prompts of all jobs once; plans again as more is known of the lengths."""
 
-    def __init__(self, asked: Sequence[JobToPlan], folder: Path, policy: str, pace: Pace, room: Room) -> None:
+    def __init__(self, asked: Sequence[JobToPlan], folder: Path, config: EngineConfig, pace: Pace, room: Room) -> None:
         """folder: for what does not fit in memory. Raises StorageError."""
         self._asked = asked
-        self._policy = policy
+        self._policy = config.policy
         self._pace = pace
         self._room = room
         self._firsts = np.cumsum([0, *(len(job.wanted) for job in asked)])
-        everything = order_by_prefix(_batches(asked, self._firsts.tolist()), folder)
-        wanted = np.concatenate([job.wanted for job in asked]) if asked else np.zeros(0, dtype=np.bool_)
-        self._order = everything.keep(wanted[everything.rows])
+        order = order_by_prefix(_batches(asked, self._firsts.tolist()), folder)
+        self._order = order if config.prefix_caching else order.unshared()
 
     def plan(self, known: Mapping[str, Sequence[int]]) -> RunPlan:
         """known: lengths of earlier answers, see expect_lengths."""
         jobs = [self._job_plan(number, self._order_of(number), known) for number in range(len(self._asked))]
-        num_to_compute = sum(job.num_to_compute for job in jobs)
-        num_least = sum(job.order.num_to_compute for job in jobs)
-        # What jobs share with each other is computed once, too.
-        num_common = sum(job.order.num_tree_tokens for job in jobs) - self._order.num_tree_tokens
-        return RunPlan(self._asked, jobs, num_to_compute - num_common, num_least - num_common)
+        num_to_compute = self._num_to_compute([job.rows for job in jobs])
+        num_least = self._num_to_compute([job.order.rows for job in jobs])
+        return RunPlan(self._asked, jobs, num_to_compute, num_least)
+
+    def _num_to_compute(self, rows: Sequence[Ints]) -> int:
+        """Prompt tokens of all jobs, one after the other; rows: of each, as they run."""
+        place_of = np.empty(self._firsts[-1], dtype=np.int64)
+        place_of[self._order.rows] = np.arange(len(self._order))
+        run = np.concatenate([of_job + first for of_job, first in zip(rows, self._firsts, strict=False)])
+        return self._order.num_tree_tokens + num_known_whole(self._order, place_of[run])
 
     def plan_rest(self, number: int, is_left: Mask, known: Mapping[str, Sequence[int]]) -> JobPlan:
         """Of one job, the rows that are not on their way yet. is_left: of the spool's rows."""
@@ -120,14 +124,6 @@ class Planner:
         begin, end = self._firsts[number : number + 2]
         part = self._order.keep((self._order.rows >= begin) & (self._order.rows < end))
         return PrefixOrder(part.rows - begin, part.num_tokens, part.num_shared)
-
-
-def pace_of(shape: ModelShape | None, speeds: Speeds | None, device_kind: str) -> Pace:
-    """On the CPU arithmetic and memory do not run beside each other: nothing is gained by mixing rows."""
-    if shape is None or speeds is None or device_kind == "cpu":
-        return Pace()
-    token_seconds = 2.0 * shape.num_active_parameters / speeds.flops_per_second
-    return Pace(token_seconds, shape.kv_bytes_per_token / speeds.bytes_per_second)
 
 
 def rows_of(spool: Spool, context_len: int) -> Rows:
@@ -151,11 +147,13 @@ def is_hopeless(rows: Rows, block_size: int, num_blocks: int) -> Mask:
 
 
 def _batches(asked: Sequence[JobToPlan], firsts: list[int]) -> Iterator[pa.RecordBatch]:
-    """The prompts of all jobs, their rows numbered through."""
+    """The prompts of all wanted rows, numbered through all jobs."""
     for job, first in zip(asked, firsts, strict=False):
         for batch in job.spool.prompt_batches():
-            rows = pa.array(batch.column("row").to_numpy() + first)
-            yield pa.RecordBatch.from_arrays([rows, batch.column("prompt")], schema=batch.schema)
+            rows = batch.column("row").to_numpy()
+            wanted = pa.array(job.wanted[rows])
+            arrays = [pa.array(rows + first).filter(wanted), batch.column("prompt").filter(wanted)]
+            yield pa.RecordBatch.from_arrays(arrays, schema=batch.schema)
 
 
 def _sim_row(asked: JobToPlan, row: int, num_output: int, seed: int) -> SimRow:

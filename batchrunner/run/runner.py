@@ -47,6 +47,7 @@ class Runner:
         self._summaries: dict[str, JobSummary] = {}
         self._noted_seats = float("inf")  # when last said that few may run
         self._started = time.monotonic()
+        self._forecast_seconds = 0.0
 
     def run(self, jobs: list[JobSpec]) -> dict[str, JobSummary]:
         """Bring the jobs to their end; job name → summary. Raises Interrupted with everything saved."""
@@ -117,8 +118,9 @@ class Runner:
                 if any(job.run.num_pending == 0 for job in self._open):
                     side.drain()
                     self._complete_jobs(engine)
-                if planned.is_due and (forecast := planned.revise(time.monotonic() - self._started)):
-                    self._progress.note(forecast)
+                if planned.is_due and (found := planned.revise()):
+                    self._forecast_seconds = found.seconds
+                    self._progress.note(planned.describe_forecast(found, time.monotonic() - self._started))
                 self._warn_of_thrashing(engine)
                 self._show(engine)
             side.drain()
@@ -158,7 +160,11 @@ class Runner:
         seconds = round(time.monotonic() - self._started, 3)
         block_bytes = engine.budget.block_bytes
         return RunCounters(
-            **asdict(engine.counters), seconds=seconds, kernels=engine.kernels, kv_block_bytes=block_bytes
+            **asdict(engine.counters),
+            seconds=seconds,
+            forecast_seconds=round(self._forecast_seconds, 3),
+            kernels=engine.kernels,
+            kv_block_bytes=block_bytes,
         )
 
     def _warn_of_thrashing(self, engine: Engine) -> None:

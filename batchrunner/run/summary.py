@@ -15,10 +15,12 @@ from batchrunner.errors import EXIT_DONE, EXIT_FAILED_ROWS
 class RunCounters(Counters):
     """What the engine did in this run alone, for all jobs together, with which kernels, and how long it took.
 
+    forecast_seconds: how long it would take, as it seemed once a sample of the answers was there; 0: there was none.
     kv_block_bytes: of one KV block, the unit of the num_blocks_… counters.
     """
 
     seconds: float = 0.0
+    forecast_seconds: float = 0.0
     kernels: str = ""
     kv_block_bytes: int = 0
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Self
 
+from batchrunner.engine.speeds import Speeds
 from batchrunner.errors import JobFileError, UsageError
 from batchrunner.job_yaml import read_yaml
 
@@ -26,6 +27,15 @@ class Device:
     bytes_efficiency: float
     step_overhead_seconds: float  # of every step, whatever it does
     scheduling_seconds: float  # of every scheduling pass
+
+    @property
+    def speeds(self) -> Speeds:
+        """What a step reaches."""
+        return Speeds(
+            self.flops * self.flops_efficiency,
+            self.bytes_per_second * self.bytes_efficiency,
+            self.step_overhead_seconds,
+        )
 
     @classmethod
     def load(cls, name: str) -> Self:

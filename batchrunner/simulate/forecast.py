@@ -1,6 +1,7 @@
 """What a planned run will take on this machine: its rows through the simulator, with speeds that were measured.
 
-Of a long run parts of its order are simulated; the rest takes what they take for the like work.
+Of a long run two parts of its order are simulated; the rest takes what they take for the like work. Where that would
+take seconds, too (many seats, long answers), a run of steps like the average one is all that is looked at.
 """
 
 from collections.abc import Callable
@@ -27,9 +28,10 @@ from batchrunner.simulate.simulator import Simulator
 
 Ints = npt.NDArray[np.int64]
 
-MAX_ROWS = 2_000  # simulated whole; the simulator takes about 0.3 ms for a row of 128 tokens
-MAX_OUTPUT_TOKENS = 200_000
+MAX_ROWS = 2_000  # simulated
+MAX_OUTPUT_TOKENS = 400_000  # of simulated rows: a second
 NUM_PARTS = 2
+MIN_TURNS = 2  # how often a part fills the seats, to say anything of a long run
 ROUNDING = 0.002  # of what a part computes: rows whose prompt is known whole
 SCHEDULING_SECONDS = 0.0005
 LINK_BYTES_PER_SECOND = 10e9  # to host memory, where it was not measured
@@ -39,11 +41,13 @@ DISK_BYTES_PER_SECOND = 1e9
 @dataclass(frozen=True, slots=True)
 class PlannedRows:
     """The rows of a run in their order. num_prompt, num_new, num_output [n]: tokens of the prompt, those of them to
-    compute when memory is enough, those of the answer. row: place in the order and tokens of the answer → the row."""
+    compute when memory is enough, those of the answer. num_to_compute: of all prompts together. row: place in the order
+    and tokens of the answer → the row."""
 
     num_prompt: Ints
     num_new: Ints
     num_output: Ints
+    num_to_compute: int
     row: Callable[[int, int], SimRow]
 
     def __len__(self) -> int:
@@ -103,32 +107,75 @@ class Forecaster:
             step_overhead_seconds=speeds.overhead_seconds,
             scheduling_seconds=SCHEDULING_SECONDS,
         )
-        self.num_seats = limits_for(config, kind).max_running
+        self._limits = limits_for(config, kind)
+        self._num_kv_tokens = num_blocks * size
+        self.num_seats = self._limits.max_running
 
     def forecast(self, rows: PlannedRows) -> RunForecast:
         if len(rows) <= MAX_ROWS and rows.num_output.sum() <= MAX_OUTPUT_TOKENS:
             return self._simulate(rows, np.arange(len(rows))).whole()
-        parts = [self._simulate(rows, places) for places in self._parts(rows)]
-        work = self._work(rows.num_prompt, rows.num_new, rows.num_output)
-        return _scaled(parts, float(work.sum()), int(rows.num_new.sum()))
-
-    def _parts(self, rows: PlannedRows) -> list[Ints]:
-        """Places of consecutive rows, from within the order: each enough to fill the seats a few times over."""
         mean_output = max(1.0, float(rows.num_output.mean()))
-        size = int(max(3 * self.num_seats, min(MAX_ROWS, MAX_OUTPUT_TOKENS / mean_output) / NUM_PARTS))
-        size = min(size, len(rows) // NUM_PARTS)
+        size = int(min(max(MAX_ROWS, MIN_TURNS * NUM_PARTS * self.num_seats), MAX_OUTPUT_TOKENS / mean_output))
+        size = min(size, len(rows)) // NUM_PARTS
+        if size < MIN_TURNS * self.num_seats:
+            return self._average(rows)
         firsts = [(2 * part + 1) * len(rows) // (2 * NUM_PARTS) - size // 2 for part in range(NUM_PARTS)]
-        return [np.arange(first, first + size) for first in firsts]
+        parts = [self._simulate(rows, np.arange(first, first + size)) for first in firsts]
+        work = self._work(rows.num_prompt, rows.num_new, rows.num_output)
+        return _scaled(parts, float(work.sum()), rows.num_to_compute)
+
+    def _average(self, rows: PlannedRows) -> RunForecast:
+        """As many steps as the seats and the tokens of a step allow, all of them alike."""
+        num_output, num_prompt = rows.num_output.astype(np.float64), rows.num_prompt.astype(np.float64)
+        own = float((rows.num_new + num_output / 2).mean())
+        num_running = max(1, min(len(rows), self.num_seats, int(self._num_kv_tokens / max(1.0, own))))
+        num_tokens = rows.num_to_compute + int(num_output.sum())
+        num_steps = max(
+            int(num_output.max()),
+            int(num_output.sum() / num_running),
+            -(-num_tokens // self._limits.max_batch_tokens),
+        )
+        num_attended = float((num_output * (num_prompt + num_output / 2)).sum())
+        num_attended += float((rows.num_new * (num_prompt - rows.num_new / 2)).sum())
+        held = int(num_running * own)
+        step = StepWork(
+            num_tokens=max(1, num_tokens // num_steps),
+            num_samples=max(1, int(num_output.sum()) // num_steps),
+            num_attended=int(num_attended / num_steps),
+            num_context=held,
+        )
+        steps, model = MeasuredSteps(self._shape, self._speeds, self._config.block_size), ModelWork.of(self._shape)
+        num_bytes = model.num_weight_bytes(step.num_tokens) + model.num_kv_bytes(held, step.num_tokens)
+        return RunForecast(
+            seconds=num_steps * (steps.num_seconds(step, held) + SCHEDULING_SECONDS),
+            compute_seconds=num_steps * model.num_flops(step) / self._speeds.flops_per_second,
+            memory_seconds=num_steps * num_bytes / self._speeds.bytes_per_second,
+            num_steps=num_steps,
+            num_to_compute=rows.num_to_compute,
+            peak_kv_tokens=min(self._num_kv_tokens, held),
+            most_running=num_running,
+            num_refused=int(np.count_nonzero(rows.num_prompt + rows.num_output - 1 > self._num_kv_tokens)),
+        )
 
     def _simulate(self, rows: PlannedRows, places: Ints) -> "_Part":
         sim_rows = [rows.row(place, int(rows.num_output[place])) for place in places.tolist()]
-        costs = _Summed(self._shape, self._speeds, self._config.block_size)
+        costs = _NotedWork(MeasuredSteps(self._shape, self._speeds, self._config.block_size))
         simulator = Simulator(self._config, self._shape, self._device, costs)
         report = simulator.run(sim_rows, queue=range(len(sim_rows)))
         num_prompt, num_shared = rows.num_prompt[places], np.array(PromptOrder.of(sim_rows).num_shared)
-        num_new = num_prompt - np.minimum(num_shared, num_prompt - 1)
+        num_new = num_prompt - np.minimum(num_shared, num_prompt - 1) * self._config.prefix_caching
         work = self._work(num_prompt, num_new, rows.num_output[places])
-        return _Part(report, costs, self._config.block_size, float(work.sum()), int(num_new.sum()))
+        model = ModelWork.of(self._shape)
+        num_bytes = report.num_steps * model.active_weight_bytes
+        num_bytes += model.num_kv_bytes(costs.work.num_context, costs.work.num_tokens)
+        return _Part(
+            report=report,
+            compute_seconds=model.num_flops(costs.work) / self._speeds.flops_per_second,
+            memory_seconds=num_bytes / self._speeds.bytes_per_second,
+            block_size=self._config.block_size,
+            work=float(work.sum()),
+            num_new=int(num_new.sum()),
+        )
 
     def _work(self, num_prompt: Ints, num_new: Ints, num_output: Ints) -> npt.NDArray[np.float64]:
         """Seconds of each row, about: what parts are scaled by."""
@@ -140,42 +187,29 @@ class Forecaster:
         return seconds
 
 
-class _Summed:
-    """Step costs, with what all steps have computed and read."""
+class _NotedWork:
+    """Step costs that note what the simulator has found to be the work."""
 
-    def __init__(self, shape: ModelShape, speeds: Speeds, block_size: int) -> None:
-        self._costs = MeasuredSteps(shape, speeds, block_size)
-        self._model = ModelWork.of(shape)
-        self._speeds = speeds
-        self._flops = 0.0
-        self._num_bytes = 0.0
-
-    @property
-    def compute_seconds(self) -> float:
-        return self._flops / self._speeds.flops_per_second
-
-    @property
-    def memory_seconds(self) -> float:
-        return self._num_bytes / self._speeds.bytes_per_second
+    def __init__(self, costs: MeasuredSteps) -> None:
+        self._costs = costs
+        self.work = LeastWork()
 
     def step(self, schedule: Schedule, num_read_tokens: int | None = None) -> StepCost:
-        work, model = StepWork.of(schedule), self._model
-        num_read = work.num_context if num_read_tokens is None else min(num_read_tokens, work.num_context)
-        self._flops += model.num_flops(work)
-        self._num_bytes += model.num_weight_bytes(work.num_tokens) + model.num_kv_bytes(num_read, work.num_tokens)
         return self._costs.step(schedule, num_read_tokens)
 
     def block_seconds(self, source: Place, target: Place) -> float:
         return self._costs.block_seconds(source, target)
 
     def least_seconds(self, work: LeastWork) -> float:
+        self.work = work
         return self._costs.least_seconds(work)
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
     report: SimReport
-    costs: _Summed
+    compute_seconds: float
+    memory_seconds: float
     block_size: int
     work: float
     num_new: int
@@ -190,6 +224,8 @@ class _Part:
     def steady_seconds(self) -> float:
         """Of its rows at the pace of the middle half of them: without the seats filling and emptying."""
         ends = np.sort(np.fromiter(self.report.end_seconds.values(), np.float64))
+        if not len(ends):  # all were refused
+            return 0.0
         first, last = len(ends) // 4, 3 * len(ends) // 4
         return float(ends[last] - ends[first]) * len(ends) / max(1, last - first)
 
@@ -197,8 +233,8 @@ class _Part:
         report = self.report
         return RunForecast(
             seconds=report.makespan_seconds,
-            compute_seconds=self.costs.compute_seconds,
-            memory_seconds=self.costs.memory_seconds,
+            compute_seconds=self.compute_seconds,
+            memory_seconds=self.memory_seconds,
             num_steps=report.num_steps,
             num_to_compute=self.num_to_compute,
             peak_kv_tokens=report.most_held_blocks * self.block_size,

@@ -23,6 +23,7 @@ from batchrunner.simulate.device import Device
 from batchrunner.simulate.least_work import LeastWork
 from batchrunner.simulate.loads import SimRow
 from batchrunner.simulate.model_shape import ModelShape
+from batchrunner.simulate.planned_queue import planned_queue
 from batchrunner.simulate.prompt_order import PromptOrder
 from batchrunner.simulate.report import SimReport
 from batchrunner.simulate.roofline import Roofline
@@ -59,7 +60,7 @@ class Simulator:
         self.sizes = Sizes.of(config, shape, device)
         self.limits = limits_for(config, device_kind(device))
         self.costs = costs or Roofline(shape, device, config.block_size)
-        self._max_position = shape.max_position
+        self._shape = shape
         self._device = device
         self._text_of = text_of or _no_text
 
@@ -70,14 +71,16 @@ class Simulator:
         in the order in which they are asked; None: as the policy says."""
         order = PromptOrder.of(rows)
         measured = measured_costs(self.config.block_size, self.costs, self.limits)
-        arrivals = Arrivals(rows, _queue_order(rows, order, self.config) if queue is None else queue)
+        if queue is None:
+            queue = planned_queue(rows, self.config, self._shape, self._device, self.limits, self.sizes)
+        arrivals = Arrivals(rows, queue)
         with ExitStack() as on_close:
             if predictor is None:
                 predictor = build_predictor(self.config, self._text_of, History(), on_close)
             sizes = self.sizes.at_most(_most_blocks(rows, self.config.block_size) + self.limits.max_running)
             scheduler = self._scheduler(sizes, measured, predictor)
             machine = Machine(self.costs, measured, self._device.scheduling_seconds, self.sizes.pool)
-            run = SimRun(rows, arrivals, scheduler, machine, self._max_position)
+            run = SimRun(rows, arrivals, scheduler, machine, self._shape.max_position)
             run.run()
         work = LeastWork.of(rows, list(run.tally.end_seconds), order, self.limits.max_running)
         least = self.costs.least_seconds(work)
@@ -88,13 +91,6 @@ class Simulator:
         below = {Place.HOST: sizes.host, Place.DISK: sizes.disk}
         tiers = [Tier(place, size, foresight) for place, size in below.items() if size]
         return build_scheduler(self.config, sizes.pool, self.limits, predictor, foresight, tiers, measured)
-
-
-def _queue_order(rows: Sequence[SimRow], order: PromptOrder, config: EngineConfig) -> list[int]:
-    """Job by job, as the runner asks; within a job by prefix if the policy says so, else in the order of the input."""
-    jobs = {group: number for number, group in enumerate(dict.fromkeys(row.group for row in rows))}
-    within = order.by_prefix if config.policy == "prefix" else range(len(rows))
-    return sorted(within, key=lambda index: jobs[rows[index].group])
 
 
 def _most_blocks(rows: Sequence[SimRow], block_size: int) -> int:
