@@ -14,7 +14,8 @@ from batchrunner.plan.job_plan import JobPlan
 from batchrunner.plan.prefix_tree import cut_points, top_prefixes
 from batchrunner.run.known_speeds import KnownSpeeds
 from batchrunner.run.run_plan import JobToPlan, RunPlan, is_hopeless
-from batchrunner.simulate.forecast import Forecaster, PlannedRows, RunForecast
+from batchrunner.simulate.forecast import Forecaster, PlannedRows
+from batchrunner.simulate.forecast_parts import RunForecast
 from batchrunner.simulate.model_shape import ModelShape
 from batchrunner.spec import JobSpec
 
@@ -54,11 +55,12 @@ def job_figures(
 
 
 def _prefixes(plan: JobPlan, spool: Spool, decode: Decode) -> list[SharedPrefix]:
-    found = []
-    for subtree in top_prefixes(plan.order, NUM_PREFIXES):
-        prompt = spool.request(int(plan.order.rows[subtree.first])).token_ids[: subtree.depth]
-        found.append(SharedPrefix.of(subtree.num_rows, subtree.depth, subtree.num_saved, decode(prompt)))
-    return found
+    subtrees = top_prefixes(plan.order, NUM_PREFIXES)
+    prompts = spool.token_ids(plan.order.rows[[subtree.first for subtree in subtrees]])
+    return [
+        SharedPrefix.of(subtree.num_rows, subtree.depth, subtree.num_saved, decode(prompt[: subtree.depth]))
+        for subtree, prompt in zip(subtrees, prompts, strict=True)
+    ]
 
 
 class Forecasts:

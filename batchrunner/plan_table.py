@@ -35,7 +35,7 @@ JOB_HEADINGS = (
 
 def describe(plan: JobFilePlan) -> Iterator[RenderableType]:
     """What to print, from top to bottom."""
-    yield Group(_jobs_table(plan.jobs), Text(JOBS_NOTE))
+    yield Group(_jobs_table(plan), Text(JOBS_NOTE))
     for job in plan.jobs:
         yield _job_details(job)
         if job.prefixes:
@@ -48,20 +48,19 @@ def describe(plan: JobFilePlan) -> Iterator[RenderableType]:
         yield _shard_table(plan.shards)
 
 
-def _jobs_table(jobs: list[JobFigures]) -> Table:
+def _jobs_table(plan: JobFilePlan) -> Table:
     table = _table("job", *JOB_HEADINGS)
-    for job in jobs:
-        table.add_row(Text(job.name), *_job_cells([job]))
-    if len(jobs) > 1:
+    for job in plan.jobs:
+        table.add_row(Text(job.name), *_job_cells([job], job.num_tokens_to_compute))
+    if len(plan.jobs) > 1:
         table.add_section()
-        table.add_row("all", *_job_cells(jobs))
+        table.add_row("all", *_job_cells(plan.jobs, plan.forecast.num_tokens_to_compute))
     return table
 
 
-def _job_cells(jobs: list[JobFigures]) -> list[str]:
-    """Sums over jobs, in the order of JOB_HEADINGS."""
+def _job_cells(jobs: list[JobFigures], num_to_compute: int) -> list[str]:
+    """Sums over jobs, in the order of JOB_HEADINGS. num_to_compute: of them together, which share with each other."""
     num_prompt_tokens = sum(job.num_prompt_tokens for job in jobs)
-    num_to_compute = sum(job.num_tokens_to_compute for job in jobs)
     return [
         f"{sum(job.num_rows for job in jobs):,}",
         f"{sum(job.num_duplicates for job in jobs):,}",

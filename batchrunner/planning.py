@@ -78,6 +78,7 @@ def _plan(job_file: JobFile, files: ModelFiles, on_rows: OnRows, num_shards: int
         rows = rows_of(spool, shape.max_position)
         wanted = wanted_rows(spool.request_ids, pa.array([], pa.binary(ID_BYTES)))
         num_requests.append(int(wanted.sum()))
+        del spool.request_ids  # 16 bytes a row, kept for those who ask again
         wanted &= ~is_hopeless(rows, budget.block_size, budget.num_blocks)
         asked.append(JobToPlan(spool, rows, wanted, group_of(job)))
     pa.default_memory_pool().release_unused()

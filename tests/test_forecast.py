@@ -8,7 +8,8 @@ import pytest
 from batchrunner.engine.speeds import Speeds
 from batchrunner.engine_spec import EngineConfig
 from batchrunner.simulate import forecast
-from batchrunner.simulate.forecast import Forecaster, PlannedRows, RunForecast
+from batchrunner.simulate.forecast import Forecaster, PlannedRows
+from batchrunner.simulate.forecast_parts import RunForecast
 from batchrunner.simulate.loads import SimRow, shared_prefixes
 from batchrunner.simulate.model_shape import ModelShape
 from batchrunner.simulate.prompt_order import PromptOrder
@@ -23,9 +24,11 @@ def planned(rows: list[SimRow]) -> PlannedRows:
     num_shared = np.array([order.num_shared[row] for row in order.by_prefix])
     num_output = np.array([rows[row].num_output_tokens for row in order.by_prefix])
     num_new = num_prompt - np.minimum(num_shared, num_prompt - 1)
-    row = rows.__getitem__
+    ordered = [rows[row] for row in order.by_prefix]
     total = int(num_new.sum())
-    return PlannedRows(num_prompt, num_new, num_output, total, lambda place, length: row(order.by_prefix[place]))
+    return PlannedRows(
+        num_prompt, num_new, num_output, total, lambda places, lengths: [ordered[place] for place in places]
+    )
 
 
 def forecast_of(rows: PlannedRows, num_blocks: int = 20_000, num_host: int = 0, **options: object) -> RunForecast:
@@ -66,7 +69,9 @@ def test_rows_that_never_fit_are_refused() -> None:
 def test_other_lengths_are_tried_on_the_same_rows() -> None:
     rows = planned([SimRow([number] * 5, 9, 9, number + 1) for number in range(40)])
     short = rows.with_output(np.ones(40, dtype=np.int64))
-    given = replace(short, row=lambda place, length: SimRow([place] * 5, 9, length, place + 1))
+    given = replace(
+        short, rows=lambda places, lengths: [SimRow([place] * 5, 9, 1, place + 1) for place in places.tolist()]
+    )
     assert forecast_of(given).num_steps < forecast_of(rows).num_steps
 
 

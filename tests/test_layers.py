@@ -33,7 +33,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "plan_page": {"plan"},
     "planning": {"errors", "spec", "identity", "data", "plan", "engine", "simulate", "run", "plan_figures"},
     "cli_parts": {"errors", "spec", "job_file"},
-    "cli_plan": {"cli_parts", "planning", "plan_page", "plan_table"},
+    "cli_plan": {"cli_parts", "errors", "planning", "plan_page", "plan_table"},
     "cli_simulate": {"cli_parts", "errors", "spec", "job_file", "simulate"},
     "cli": {"cli_parts", "errors", "run", "bench", "validate", "starter", "cli_plan", "cli_simulate", "__version__"},
     "": {"api", "engine", "planned_engine", "run", "spec"},

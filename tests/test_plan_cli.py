@@ -17,8 +17,9 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from batchrunner import planning
+from batchrunner.cli import cli
 from batchrunner.cli_plan import PROGRESS_SECONDS, plan
-from batchrunner.errors import OutputError
+from batchrunner.errors import OutputError, UsageError
 from batchrunner.plan.figures import JobFilePlan, SharedPrefix
 from batchrunner.plan.histogram import Histogram
 from batchrunner.plan_table import describe, histogram_text
@@ -91,7 +92,16 @@ def test_a_prefix_in_signs_of_two_cells_stays_on_its_line_and_keeps_its_end() ->
 
 def test_several_jobs_are_added_up() -> None:
     (total,) = (line for line in lines_of(plan_by_hand(num_jobs=3)) if line.startswith("all "))
-    assert total.split()[1:] == ["720", "60", "36", "93,000", "21,000", "75.0%", "24,000", "81,408"]
+    assert total.split()[1:] == [
+        "720",
+        "60",
+        "36",
+        "93,000",
+        "24,000",
+        "71.4%",
+        "24,000",
+        "81,408",
+    ]  # to compute: of the run
 
 
 @pytest.mark.parametrize(("width", "scale"), [(80, 10), (120, 10_000)])
@@ -99,9 +109,9 @@ def test_a_large_plan_fits_and_no_number_is_cut(width: int, scale: int) -> None:
     lines = lines_of(plan_by_hand(num_jobs=10, scale=scale), width)
     assert max(map(cell_len, lines)) <= width
     (total,) = (line.split() for line in lines if line.startswith("all "))
-    counts = [2_400 * scale, 200 * scale, 120, 310_000 * scale, 70_000 * scale]
+    counts = [2_400 * scale, 200 * scale, 120, 310_000 * scale, 80_000 * scale]
     answers = [80_000 * scale, 271_360 * scale]
-    assert total == ["all", *map("{:,}".format, counts), "75.0%", *map("{:,}".format, answers)]
+    assert total == ["all", *map("{:,}".format, counts), "71.4%", *map("{:,}".format, answers)]
 
 
 def test_a_job_without_rows_is_printed() -> None:
@@ -169,3 +179,13 @@ def test_progress_is_told_on_stderr_now_and_then(
     result = invoke("--json", planner=reads)
     assert result.stderr == "reviews: 2,000 rows read\n"
     json.loads(result.stdout)
+
+
+@pytest.mark.parametrize("name", ["jobs.yaml", "in.jsonl", "page"])
+def test_a_page_takes_no_other_files_place(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("precious")
+    with pytest.raises(UsageError, match=r"--page .*: the name should end in \.html"):
+        CliRunner().invoke(
+            cli, ["plan", "jobs.yaml", "--page", str(tmp_path / name)], standalone_mode=False, catch_exceptions=False
+        )
+    assert (tmp_path / name).read_text() == "precious"

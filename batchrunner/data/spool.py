@@ -24,7 +24,7 @@ from batchrunner.identity import ID_BYTES, request_mask
 from batchrunner.spec import JobSpec, SamplingParams
 
 _PROMPTS = pa.schema([SCHEMA.field("prompt")])
-_SMALL = pa.schema([field for field in SCHEMA if field.name != "prompt"])
+_SMALL = pa.schema([field for field in SCHEMA if field.name not in ("prompt", "digest")])
 _PROMPT_BATCH_SCHEMA = pa.schema([("row", pa.int64()), ("prompt", pa.large_binary())])
 
 
@@ -39,8 +39,8 @@ class SpooledRequest:
 class Spool:
     """The rows of a job as requests. Made by prepare_spool.
 
-    table: all columns but the prompts, in memory. prompts: mapped; going through all of them makes the files resident,
-    which prompt_batches does not. default: the parameters of rows that choose none of their own.
+    table: all columns but prompt and digest, in memory. prompts: mapped; going through all of them makes the files
+    resident, which prompt_batches does not. default: the parameters of rows that choose none of their own.
     fingerprint: of the model that is asked; without one, request_ids tell equal requests apart and no more.
     """
 
@@ -51,8 +51,7 @@ class Spool:
         self.default = default
         self._paths = paths
         self._fingerprint = fingerprint
-        # Mapped, each value would take the pages of its neighbours with it, prompts for the most part.
-        self.table: pa.Table = pa.concat_tables([_SMALL.empty_table(), *map(_small_columns, paths)])
+        self.table = _copied(paths, _SMALL)
 
     def for_model(self, fingerprint: str) -> "Spool":
         """The same rows, asked of the model with this fingerprint."""
@@ -75,7 +74,7 @@ class Spool:
         """16 bytes for each row; null for rows that cannot be asked. See identity.request_id."""
         if len(self) == 0:
             return pa.array([], pa.binary(ID_BYTES))
-        digests = pa.concat_arrays(self.table["digest"].chunks)
+        digests = _copied(self._paths, pa.schema([SCHEMA.field("digest")]))["digest"].combine_chunks()
         validity, values = digests.buffers()
         ids = np.frombuffer(values, dtype=np.uint64, count=2 * len(self)).reshape(-1, 2).copy()
         occurrences = _occurrences(digests, self.table["is_greedy"])
@@ -89,6 +88,23 @@ class Spool:
         priority = self.table["priority"][row].as_py()
         return SpooledRequest(self.request_ids[row].as_py(), prompt.tolist(), self.sampling(row), priority)
 
+    def token_ids(self, rows: npt.NDArray[np.int64]) -> list[list[int]]:
+        """The prompts of some rows that can be asked; one file after the other, so that none stays resident, but where
+        all are mapped: a run does that, and removes the files of a job that is done."""
+        if "prompts" in self.__dict__:
+            return [np.frombuffer(self.prompts[row].as_buffer(), dtype=">u4").tolist() for row in rows.tolist()]
+        found: list[list[int]] = [[]] * len(rows)
+        order = np.argsort(rows, kind="stable")
+        first, place = 0, 0
+        for path in self._paths:
+            prompts = _mapped_prompts(path)["prompt"]
+            while place < len(order) and rows[order[place]] < first + len(prompts):
+                prompt = prompts[int(rows[order[place]]) - first].as_buffer()
+                found[order[place]] = np.frombuffer(prompt, dtype=">u4").tolist()
+                place += 1
+            first += len(prompts)
+        return found
+
     def sampling(self, row: int) -> SamplingParams:
         text = self.table["sampling"][row].as_py()
         return self.default if text is None else SamplingParams.model_validate_json(text)
@@ -100,7 +116,7 @@ class Spool:
         """
         first = 0
         for path in self._paths:
-            with pa.OSFile(str(path)) as source, pa.ipc.open_file(source, options=_only(_PROMPTS)) as reader:
+            with pa.OSFile(str(path)) as source, pa.ipc.open_file(source) as reader:
                 for index in range(reader.num_record_batches):
                     prompts = reader.get_batch(index).column("prompt")
                     rows = pa.array(np.arange(first, first + len(prompts)))
@@ -137,18 +153,20 @@ def prepare_spool(
     return Spool(files.paths, columns, builder.default)
 
 
-def _only(schema: pa.Schema) -> pa.ipc.IpcReadOptions:
-    return pa.ipc.IpcReadOptions(included_fields=[SCHEMA.get_field_index(name) for name in schema.names])
+def _mapped(path: Path) -> pa.Table:
+    """Nothing of it is resident before it is read. (To include some fields only makes Arrow read and keep them all.)"""
+    with pa.memory_map(str(path)) as source:
+        return pa.ipc.open_file(source).read_all()
 
 
-def _small_columns(path: Path) -> pa.Table:
-    with pa.OSFile(str(path)) as source:
-        return pa.ipc.open_file(source, options=_only(_SMALL)).read_all()
+def _copied(paths: Sequence[Path], schema: pa.Schema) -> pa.Table:
+    """Some columns. Mapped, each value would take the pages of its neighbours with it, prompts for the most part."""
+    copies = [_mapped(path).select(schema.names).combine_chunks() for path in paths]
+    return pa.concat_tables([schema.empty_table(), *copies])
 
 
 def _mapped_prompts(path: Path) -> pa.Table:
-    with pa.memory_map(str(path)) as source:
-        return pa.ipc.open_file(source, options=_only(_PROMPTS)).read_all()
+    return _mapped(path).select(_PROMPTS.names)
 
 
 def _occurrences(digests: pa.Array, is_greedy: pa.ChunkedArray) -> npt.NDArray[np.int64]:

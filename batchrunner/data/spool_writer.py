@@ -155,4 +155,4 @@ class _SegmentWriter:
         """A segment that was not ended is dropped."""
         if self._sink is not None:
             self._sink.close()
-            self._folder.temporary.unlink()
+            self._folder.temporary.unlink(missing_ok=True)

@@ -6,8 +6,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
-from pydantic import ValidationError
-
 from batchrunner.engine.allocate import allocate_memory
 from batchrunner.engine.build_scheduler import build_scheduler, limits_for
 from batchrunner.engine.counters import Counters
@@ -16,6 +14,7 @@ from batchrunner.engine.fingerprint import model_fingerprint
 from batchrunner.engine.generate import generate
 from batchrunner.engine.model_runner import ModelRunner
 from batchrunner.engine.models import ModelFiles, find_model
+from batchrunner.engine.options import engine_config
 from batchrunner.engine.predictors.build_predictor import build_predictor
 from batchrunner.engine.predictors.history import History
 from batchrunner.engine.quarantine import Quarantine
@@ -24,7 +23,6 @@ from batchrunner.engine.step_runner import StepRunner
 from batchrunner.engine.step_times import StepTimes
 from batchrunner.engine.tiers.keeping import keep_prefixes
 from batchrunner.engine.tokenizer import Tokenizer, cut_at_stop
-from batchrunner.engine_spec import EngineConfig
 from batchrunner.errors import RowError, TierError, UsageError
 from batchrunner.spec import SamplingParams
 
@@ -33,15 +31,12 @@ class Engine:
     """A loaded model with its scheduler, KV pool and prefix cache. Use it as a context manager.
 
     model: a folder in Hugging Face layout, a .gguf file, package:NAME/FILE, or a hub id. The options are those of
-    `engine:` in a job file (EngineConfig).
-
-    history: lengths of earlier answers, by group; with `lengths: history` it learns on.
-
-    Raises ModelError, DeviceError, StorageError (the disk tier), UsageError (unknown option).
+    `engine:` in a job file (EngineConfig). history: lengths of earlier answers, by group; with `lengths: history` it
+    learns on. Raises ModelError, DeviceError, StorageError (the disk tier), UsageError (unknown option).
     """
 
     def __init__(self, model: str | Path | ModelFiles, history: History | None = None, **options: Any) -> None:
-        self.config = _engine_config(options)
+        self.config = engine_config(options)
         self.files = model if isinstance(model, ModelFiles) else find_model(str(model))
         device = device_for(self.config)
         self.device_kind = device.type
@@ -252,11 +247,3 @@ class Engine:
         if token_ids and token_ids[-1] in request.sampling.stop_token_ids:
             token_ids = token_ids[:-1]
         return cut_at_stop(self.tokenizer.decode(token_ids), request.sampling.stop)
-
-
-def _engine_config(options: dict[str, Any]) -> EngineConfig:
-    try:
-        return EngineConfig(**options)
-    except ValidationError as error:
-        lines = [f"{'.'.join(map(str, item['loc'])) or 'engine'}: {item['msg']}" for item in error.errors()]
-        raise UsageError("Engine: " + "; ".join(lines)) from error

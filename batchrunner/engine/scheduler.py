@@ -158,9 +158,8 @@ class Scheduler:
         self.cache.check_integrity()
         self.tables.below.check_integrity()
         for request in self.running:
-            held = len(request.block_table) * self.pool.block_size
-            assert request.num_computed_tokens <= min(held, request.num_tokens)
-            assert request not in self.waiting
+            num_held = len(request.block_table) * self.pool.block_size
+            assert request.num_computed_tokens <= min(num_held, request.num_tokens) and request not in self.waiting
         assert not any(request.block_table for request in self.waiting)
         assert self.running == sorted(self.running, key=self.policy.rank)
 

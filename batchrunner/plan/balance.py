@@ -103,6 +103,8 @@ def _long_ones_early(positions: Ints, extra: Ints, costs: RowCosts, num_running:
 
     Those that would move farthest go first, as far as what they leave behind may cost.
     """
+    if costs.num_output.min() == costs.num_output.max():
+        return positions
     seconds, lengths = (costs.compute_seconds + costs.memory_seconds)[positions], costs.num_output[positions]
     starts = np.cumsum(seconds) - seconds
     num_steps = max(lengths.max(), lengths.sum() / num_running, 1.0)

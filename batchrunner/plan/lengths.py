@@ -41,6 +41,8 @@ def expect_lengths(
             rows = np.flatnonzero((classes == number) & ~is_fixed)
             expected[rows] = np.minimum(lengths.mean(), limits[rows])
             drawn[rows] = np.clip(rng.choice(lengths, len(rows)), 1, limits[rows])
+    if not len(limits):
+        return ExpectedLengths(expected, drawn, "there are none", is_known=True)
     if is_fixed.all():
         return ExpectedLengths(expected, drawn, "ignore_eos: as long as max_tokens", is_known=True)
     if len(earlier) >= MIN_KNOWN:

@@ -63,7 +63,8 @@ class JobRun:
             try:
                 check_sizes(len(asked.token_ids), asked.sampling.max_tokens, context_len, pool)
             except RowError as error:
-                self.finish(asked.request_id, failed_completion(error, len(asked.token_ids)))
+                named = RowError(error.error_type, f"row {row:,} of the input, from 0: {error}")
+                self.finish(asked.request_id, failed_completion(named, len(asked.token_ids)))
                 self.wanted[row] = False
         self.ahead = RowsAhead.as_they_stand(self.wanted)
 

@@ -37,7 +37,9 @@ def known_speeds(shape: ModelShape, config: EngineConfig, device: "torch.device"
 
     dtype = getattr(torch, config.dtype_on(device.type).replace("auto", "bfloat16"))
     speeds = probe(device, dtype).times(MODEL_SHARE)
-    return KnownSpeeds(speeds, "a quick probe of this machine; the model was not run here yet", UNCERTAINTY_PROBED)
+    return KnownSpeeds(
+        speeds, "a quick probe of this machine; no run has measured the model here yet", UNCERTAINTY_PROBED
+    )
 
 
 def assumed_speeds(device_kind: str) -> Speeds:

@@ -19,7 +19,8 @@ from batchrunner.run.kept_speeds import KeptSpeeds
 from batchrunner.run.known_speeds import UNCERTAINTY_MEASURED, assumed_speeds
 from batchrunner.run.rows_ahead import RowsAhead
 from batchrunner.run.run_plan import JobToPlan, Planner, RunPlan, rows_of
-from batchrunner.simulate.forecast import Forecaster, RunForecast
+from batchrunner.simulate.forecast import Forecaster
+from batchrunner.simulate.forecast_parts import RunForecast
 from batchrunner.simulate.model_shape import ModelShape
 from batchrunner.simulate.pace import pace_of
 from batchrunner.simulate.speed_fit import fit
@@ -58,6 +59,8 @@ class PlannedRun:
     def describe(self) -> str:
         """What there is to compute."""
         plan = self.plan
+        if not plan.num_rows:
+            return "plan: nothing to compute"
         lost = f", {plan.num_lost:,} of them at most lost to balance" if plan.num_lost else ""
         shared = 1 - plan.num_to_compute / max(1, plan.num_prompt_tokens)
         return (

@@ -71,17 +71,21 @@ class RunPlan:
 
     def planned_rows(self) -> PlannedRows:
         """The rows of all jobs in the order of the run, for a forecast."""
-        first = np.cumsum([0, *(len(job.order) for job in self.jobs)]).tolist()
-        rows = [job.rows for job in self.jobs]
         outputs = [job.lengths.drawn[job.run.positions] for job in self.jobs]
-
-        def sim_row(place: int, num_output: int) -> SimRow:
-            number = int(np.searchsorted(first, place, side="right")) - 1
-            return _sim_row(self._asked[number], int(rows[number][place - first[number]]), num_output, seed=place + 1)
-
         num_prompt = [job.order.num_tokens[job.run.positions] for job in self.jobs]
         num_new = [job.num_new for job in self.jobs]
-        return PlannedRows(_joined(num_prompt), _joined(num_new), _joined(outputs), self.num_to_compute, sim_row)
+        return PlannedRows(_joined(num_prompt), _joined(num_new), _joined(outputs), self.num_to_compute, self._sim_rows)
+
+    def _sim_rows(self, places: Ints, num_output: Ints) -> list[SimRow]:
+        """places: in the order of the run, ascending."""
+        found: list[SimRow] = []
+        first = 0
+        for asked, plan in zip(self._asked, self.jobs, strict=True):
+            chosen = (places >= first) & (places < first + len(plan.order))
+            rows, seeds = plan.rows[places[chosen] - first], places[chosen] + 1
+            found += _sim_rows(asked, rows, num_output[chosen], seeds)
+            first += len(plan.order)
+        return found
 
 
 class Planner:
@@ -121,6 +125,8 @@ class Planner:
         return plan_job(order, job.rows, self._policy, job.group, known, self._pace, self._room)
 
     def _order_of(self, number: int) -> PrefixOrder:
+        if len(self._asked) == 1:
+            return self._order
         begin, end = self._firsts[number : number + 2]
         part = self._order.keep((self._order.rows >= begin) & (self._order.rows < end))
         return PrefixOrder(part.rows - begin, part.num_tokens, part.num_shared)
@@ -156,17 +162,21 @@ def _batches(asked: Sequence[JobToPlan], firsts: list[int]) -> Iterator[pa.Recor
             yield pa.RecordBatch.from_arrays(arrays, schema=batch.schema)
 
 
-def _sim_row(asked: JobToPlan, row: int, num_output: int, seed: int) -> SimRow:
-    request = asked.spool.request(row)
-    return SimRow(
-        token_ids=request.token_ids,
-        max_tokens=request.sampling.max_tokens,
-        num_output_tokens=max(1, num_output),
-        answer_seed=seed,
-        priority=request.priority,
-        ignore_eos=request.sampling.ignore_eos,
-        group=asked.group,
-    )
+def _sim_rows(asked: JobToPlan, rows: Ints, num_output: Ints, seeds: Ints) -> list[SimRow]:
+    columns = asked.spool.table.select(["max_tokens", "priority", "ignore_eos"]).take(pa.array(rows)).to_pylist()
+    prompts = asked.spool.token_ids(rows)
+    return [
+        SimRow(
+            token_ids=prompt,
+            max_tokens=of_row["max_tokens"],
+            num_output_tokens=max(1, length),
+            answer_seed=seed,
+            priority=of_row["priority"],
+            ignore_eos=of_row["ignore_eos"],
+            group=asked.group,
+        )
+        for of_row, prompt, length, seed in zip(columns, prompts, num_output.tolist(), seeds.tolist(), strict=True)
+    ]
 
 
 def _joined(parts: Sequence[Ints]) -> Ints:

@@ -11,19 +11,16 @@ import numpy as np
 import numpy.typing as npt
 
 from batchrunner.engine.build_scheduler import limits_for
-from batchrunner.engine.schedule import Place, Schedule
 from batchrunner.engine.speeds import Speeds
 from batchrunner.engine.step_work import StepWork
 from batchrunner.engine_spec import EngineConfig, Tiers
 from batchrunner.simulate.device import Device
-from batchrunner.simulate.least_work import LeastWork
+from batchrunner.simulate.forecast_parts import NotedWork, Part, RunForecast, scaled
 from batchrunner.simulate.loads import SimRow
 from batchrunner.simulate.measured_steps import MeasuredSteps
 from batchrunner.simulate.model_shape import ModelShape
 from batchrunner.simulate.model_work import ModelWork
 from batchrunner.simulate.prompt_order import PromptOrder
-from batchrunner.simulate.report import SimReport
-from batchrunner.simulate.roofline import StepCost
 from batchrunner.simulate.simulator import Simulator
 
 Ints = npt.NDArray[np.int64]
@@ -32,7 +29,6 @@ MAX_ROWS = 2_000  # simulated
 MAX_OUTPUT_TOKENS = 400_000  # of simulated rows: a second
 NUM_PARTS = 2
 MIN_TURNS = 2  # how often a part fills the seats, to say anything of a long run
-ROUNDING = 0.002  # of what a part computes: rows whose prompt is known whole
 SCHEDULING_SECONDS = 0.0005
 LINK_BYTES_PER_SECOND = 10e9  # to host memory, where it was not measured
 DISK_BYTES_PER_SECOND = 1e9
@@ -41,35 +37,20 @@ DISK_BYTES_PER_SECOND = 1e9
 @dataclass(frozen=True, slots=True)
 class PlannedRows:
     """The rows of a run in their order. num_prompt, num_new, num_output [n]: tokens of the prompt, those of them to
-    compute when memory is enough, those of the answer. num_to_compute: of all prompts together. row: place in the order
-    and tokens of the answer → the row."""
+    compute when memory is enough, those of the answer. num_to_compute: of all prompts together. rows: some places in
+    the order, ascending, and tokens of the answers there → the rows."""
 
     num_prompt: Ints
     num_new: Ints
     num_output: Ints
     num_to_compute: int
-    row: Callable[[int, int], SimRow]
+    rows: Callable[[Ints, Ints], list[SimRow]]
 
     def __len__(self) -> int:
         return len(self.num_prompt)
 
     def with_output(self, num_output: Ints) -> "PlannedRows":
         return replace(self, num_output=num_output)
-
-
-@dataclass(frozen=True, slots=True)
-class RunForecast:
-    """compute_seconds, memory_seconds: what the arithmetic alone, and reading alone, would take. num_to_compute: prompt
-    tokens, those computed again for want of memory included. num_refused: of the rows that were simulated."""
-
-    seconds: float
-    compute_seconds: float
-    memory_seconds: float
-    num_steps: int
-    num_to_compute: int
-    peak_kv_tokens: int
-    most_running: int
-    num_refused: int
 
 
 class Forecaster:
@@ -122,7 +103,7 @@ class Forecaster:
         firsts = [(2 * part + 1) * len(rows) // (2 * NUM_PARTS) - size // 2 for part in range(NUM_PARTS)]
         parts = [self._simulate(rows, np.arange(first, first + size)) for first in firsts]
         work = self._work(rows.num_prompt, rows.num_new, rows.num_output)
-        return _scaled(parts, float(work.sum()), rows.num_to_compute)
+        return scaled(parts, float(work.sum()), rows.num_to_compute)
 
     def _average(self, rows: PlannedRows) -> RunForecast:
         """As many steps as the seats and the tokens of a step allow, all of them alike."""
@@ -157,9 +138,9 @@ class Forecaster:
             num_refused=int(np.count_nonzero(rows.num_prompt + rows.num_output - 1 > self._num_kv_tokens)),
         )
 
-    def _simulate(self, rows: PlannedRows, places: Ints) -> "_Part":
-        sim_rows = [rows.row(place, int(rows.num_output[place])) for place in places.tolist()]
-        costs = _NotedWork(MeasuredSteps(self._shape, self._speeds, self._config.block_size))
+    def _simulate(self, rows: PlannedRows, places: Ints) -> Part:
+        sim_rows = rows.rows(places, rows.num_output[places])
+        costs = NotedWork(MeasuredSteps(self._shape, self._speeds, self._config.block_size))
         simulator = Simulator(self._config, self._shape, self._device, costs)
         report = simulator.run(sim_rows, queue=range(len(sim_rows)))
         num_prompt, num_shared = rows.num_prompt[places], np.array(PromptOrder.of(sim_rows).num_shared)
@@ -168,7 +149,7 @@ class Forecaster:
         model = ModelWork.of(self._shape)
         num_bytes = report.num_steps * model.active_weight_bytes
         num_bytes += model.num_kv_bytes(costs.work.num_context, costs.work.num_tokens)
-        return _Part(
+        return Part(
             report=report,
             compute_seconds=model.num_flops(costs.work) / self._speeds.flops_per_second,
             memory_seconds=num_bytes / self._speeds.bytes_per_second,
@@ -185,78 +166,3 @@ class Forecaster:
         weights = shape.weight_bytes * num_output / self.num_seats
         seconds: npt.NDArray[np.float64] = flops / speeds.flops_per_second + (read + weights) / speeds.bytes_per_second
         return seconds
-
-
-class _NotedWork:
-    """Step costs that note what the simulator has found to be the work."""
-
-    def __init__(self, costs: MeasuredSteps) -> None:
-        self._costs = costs
-        self.work = LeastWork()
-
-    def step(self, schedule: Schedule, num_read_tokens: int | None = None) -> StepCost:
-        return self._costs.step(schedule, num_read_tokens)
-
-    def block_seconds(self, source: Place, target: Place) -> float:
-        return self._costs.block_seconds(source, target)
-
-    def least_seconds(self, work: LeastWork) -> float:
-        self.work = work
-        return self._costs.least_seconds(work)
-
-
-@dataclass(frozen=True, slots=True)
-class _Part:
-    report: SimReport
-    compute_seconds: float
-    memory_seconds: float
-    block_size: int
-    work: float
-    num_new: int
-
-    @property
-    def num_to_compute(self) -> int:
-        """Prompt tokens, and all tokens computed again."""
-        report = self.report
-        return report.num_prompt_tokens - report.num_cached_tokens + report.num_recomputed_tokens
-
-    @property
-    def steady_seconds(self) -> float:
-        """Of its rows at the pace of the middle half of them: without the seats filling and emptying."""
-        ends = np.sort(np.fromiter(self.report.end_seconds.values(), np.float64))
-        if not len(ends):  # all were refused
-            return 0.0
-        first, last = len(ends) // 4, 3 * len(ends) // 4
-        return float(ends[last] - ends[first]) * len(ends) / max(1, last - first)
-
-    def whole(self) -> RunForecast:
-        report = self.report
-        return RunForecast(
-            seconds=report.makespan_seconds,
-            compute_seconds=self.compute_seconds,
-            memory_seconds=self.memory_seconds,
-            num_steps=report.num_steps,
-            num_to_compute=self.num_to_compute,
-            peak_kv_tokens=report.most_held_blocks * self.block_size,
-            most_running=report.most_running,
-            num_refused=sum(report.refused.values()),
-        )
-
-
-def _scaled(parts: list[_Part], work: float, num_new: int) -> RunForecast:
-    """parts stand for work and num_new of the whole run; seats fill and empty once."""
-    wholes = [part.whole() for part in parts]
-    share = work / sum(part.work for part in parts)
-    steady = sum(part.steady_seconds for part in parts)
-    once = sum(whole.seconds - part.steady_seconds for whole, part in zip(wholes, parts, strict=True)) / len(parts)
-    num_again = sum(part.num_to_compute for part in parts) / sum(part.num_new for part in parts)
-    return RunForecast(
-        seconds=share * steady + once,
-        compute_seconds=share * sum(whole.compute_seconds for whole in wholes),
-        memory_seconds=share * sum(whole.memory_seconds for whole in wholes),
-        num_steps=round(share * sum(whole.num_steps for whole in wholes)),
-        num_to_compute=round(num_new * num_again) if num_again > 1 + ROUNDING else num_new,
-        peak_kv_tokens=max(whole.peak_kv_tokens for whole in wholes),
-        most_running=max(whole.most_running for whole in wholes),
-        num_refused=sum(whole.num_refused for whole in wholes),
-    )
