@@ -10,7 +10,7 @@ from batchrunner import __version__
 from batchrunner.cli_parts import AS_JSON, JOB_FILE, OVERRIDES, load, print_json, written_to
 from batchrunner.cli_plan import plan
 from batchrunner.cli_simulate import simulate
-from batchrunner.errors import EXIT_CTRL_C, BatchrunError, UsageError
+from batchrunner.errors import EXIT_CTRL_C, BatchrunError, StorageError, UsageError
 
 EXIT_CODES = """\b
 Exit codes:
@@ -181,6 +181,9 @@ def main() -> None:
         _fail("interrupted; run the same command again (submit goes on where it was)", EXIT_CTRL_C, wants_json)
     except BatchrunError as error:
         _fail(str(error), error.exit_code, wants_json)
+    except OSError as error:  # standard output, or what no verb has foreseen
+        where = f"{error.filename}: " if error.filename else "reading or writing failed: "
+        _fail(f"{where}{error.strerror or error}", StorageError.exit_code, wants_json=False)
 
 
 def _fail(message: str, exit_code: int, wants_json: bool) -> None:

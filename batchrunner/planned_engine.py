@@ -17,15 +17,15 @@ class Engine(EngineCore):
         """As a job's rows: by prefix, and long answers not last."""
         if self.config.policy != "prefix":
             return super().in_order(prompts, sampling)
-        num_prompt = np.array([len(prompt) for prompt in prompts], dtype=np.int64)
-        longest = np.array([params.max_tokens for params in sampling], dtype=np.int64)
-        rows = Rows(
-            num_prompt=num_prompt,
-            limits=np.clip(self.context_len - num_prompt, 0, longest),
+        rows = Rows.within(
+            self.context_len,
+            num_prompt=np.array([len(prompt) for prompt in prompts], dtype=np.int64),
+            max_tokens=np.array([params.max_tokens for params in sampling], dtype=np.int64),
             is_fixed=np.ones(len(prompts), dtype=np.bool_),  # nothing better is known of them
             priorities=np.zeros(len(prompts), dtype=np.int64),
         )
         room = Room(self.scheduler.limits.max_running, self.budget.num_kv_tokens)
-        plan = plan_job(order_in_memory(prompts), rows, "prefix", "", {}, Pace(), room)
+        order = order_in_memory(prompts) if self.config.prefix_caching else order_in_memory(prompts).unshared()
+        plan = plan_job(order, rows, "prefix", "", {}, Pace(), room)
         found: list[int] = plan.rows.tolist()
         return found

@@ -184,3 +184,14 @@ def test_output_is_what_pandas_and_datasets_read(chat_model: Path, tmp_path: Pat
     loaded = datasets.load_dataset(str(tmp_path / "out"), cache_dir=str(tmp_path / "cache"))
     assert list(loaded["train"]["response"]) == expected
     assert pd.read_parquet(tmp_path / "out" / "data-00000-of-00001.parquet")["response"].tolist() == expected
+
+
+def test_what_cannot_be_printed_is_said_in_one_line(chat_model: Path, tmp_path: Path) -> None:
+    write_job(tmp_path, chat_model)
+    with Path("/dev/full").open("w") as full:
+        code = "from batchrunner.cli import main; main()"
+        command = [sys.executable, "-c", code, "status", "jobs.yaml"]
+        done = subprocess.run(command, cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 74
+    assert done.stderr.startswith("batchrun: reading or writing failed: No space left on device")
+    assert "Traceback" not in done.stderr

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +31,11 @@ class Rows:
     limits: Ints
     is_fixed: Mask
     priorities: Ints
+
+    @classmethod
+    def within(cls, context_len: int, num_prompt: Ints, max_tokens: Ints, is_fixed: Mask, priorities: Ints) -> Self:
+        """context_len: most tokens of prompt and answer; max_tokens: of the answer."""
+        return cls(num_prompt, np.clip(context_len - num_prompt, 0, max_tokens), is_fixed, priorities)
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,6 +101,16 @@ class PlannedRun:
         self._kept.save(self._speeds)
         return self._forecast(self._shape)
 
+    def describe_forecast(self, found: RunForecast, elapsed_seconds: float) -> str:
+        budget = self._engine.budget
+        low, high = (1 - UNCERTAINTY_MEASURED) * found.seconds, (1 + UNCERTAINTY_MEASURED) * found.seconds
+        left = max(0.0, found.seconds - elapsed_seconds)
+        return (
+            f"forecast: {Duration(found.seconds, low, high)} in all, {time_text(left)} of it to come; "
+            f"{found.num_to_compute:,} prompt tokens to compute, at most {found.peak_kv_tokens:,} of "
+            f"{budget.num_kv_tokens:,} KV tokens in use, {found.most_running:,} requests at once; {_lengths(self.plan)}"
+        )
+
     def _sample(self) -> dict[str, int]:
         """The first rows of each job whose answers' lengths are not known: request id → number of the job."""
         found: dict[str, int] = {}
@@ -114,25 +124,9 @@ class PlannedRun:
     def _forecast(self, shape: ModelShape) -> RunForecast:
         """Of the whole run."""
         budget, config = self._engine.budget, self._engine.config
-        forecaster = Forecaster(
-            config,
-            shape,
-            self._speeds,
-            self._engine.device_kind,
-            budget.num_blocks,
-            budget.num_host_blocks,
-        )
+        kind = self._engine.device_kind
+        forecaster = Forecaster(config, shape, self._speeds, kind, budget.num_blocks, budget.num_host_blocks)
         return forecaster.forecast(self.plan.planned_rows())
-
-    def describe_forecast(self, found: RunForecast, elapsed_seconds: float) -> str:
-        budget = self._engine.budget
-        low, high = (1 - UNCERTAINTY_MEASURED) * found.seconds, (1 + UNCERTAINTY_MEASURED) * found.seconds
-        left = max(0.0, found.seconds - elapsed_seconds)
-        return (
-            f"forecast: {Duration(found.seconds, low, high)} in all, {time_text(left)} of it to come; "
-            f"{found.num_to_compute:,} prompt tokens to compute, at most {found.peak_kv_tokens:,} of "
-            f"{budget.num_kv_tokens:,} KV tokens in use, {found.most_running:,} requests at once; {_lengths(self.plan)}"
-        )
 
 
 def _shape_of(engine: Engine) -> ModelShape | None:

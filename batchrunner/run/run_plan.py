@@ -135,11 +135,10 @@ class Planner:
 def rows_of(spool: Spool, context_len: int) -> Rows:
     """context_len: most tokens of prompt and answer."""
     table = spool.table
-    num_prompt = spool.num_tokens.fill_null(0).to_numpy()
-    longest = table["max_tokens"].fill_null(0).to_numpy()
-    return Rows(
-        num_prompt=num_prompt,
-        limits=np.clip(context_len - num_prompt, 0, longest),
+    return Rows.within(
+        context_len,
+        num_prompt=spool.num_tokens.fill_null(0).to_numpy(),
+        max_tokens=table["max_tokens"].fill_null(0).to_numpy(),
         is_fixed=table["ignore_eos"].fill_null(False).to_numpy(),
         priorities=table["priority"].fill_null(0).to_numpy(),
     )

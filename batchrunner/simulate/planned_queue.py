@@ -34,6 +34,7 @@ def planned_queue(
     for group, indexes in jobs.items():
         job = [rows[index] for index in indexes]
         order = order_in_memory([row.token_ids for row in job])
+        order = order if config.prefix_caching else order.unshared()
         places = order.rows
         if are_there:
             places = plan_job(order, _rows(job, shape.max_position), config.policy, group, {}, pace, room).rows
@@ -42,11 +43,10 @@ def planned_queue(
 
 
 def _rows(job: Sequence[SimRow], max_position: int) -> Rows:
-    num_prompt = np.array([len(row.token_ids) for row in job], dtype=np.int64)
-    longest = np.array([row.max_tokens for row in job], dtype=np.int64)
-    return Rows(
-        num_prompt=num_prompt,
-        limits=np.clip(max_position - num_prompt, 0, longest),
+    return Rows.within(
+        max_position,
+        num_prompt=np.array([len(row.token_ids) for row in job], dtype=np.int64),
+        max_tokens=np.array([row.max_tokens for row in job], dtype=np.int64),
         is_fixed=np.array([row.ignore_eos for row in job], dtype=np.bool_),
         priorities=np.array([row.priority for row in job], dtype=np.int64),
     )
