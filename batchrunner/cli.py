@@ -1,5 +1,6 @@
 """The command line. Results go to stdout, messages to stderr; exit codes are listed in errors.py."""
 
+import os
 import sys
 from functools import partial
 from pathlib import Path
@@ -171,7 +172,9 @@ def main() -> None:
     """The `batchrun` command: runs a verb and turns every expected error into its message and exit code."""
     wants_json = "--json" in sys.argv
     try:
-        sys.exit(cli.main(standalone_mode=False) or 0)
+        exit_code = cli.main(standalone_mode=False) or 0
+        sys.stdout.flush()
+        sys.exit(exit_code)
     except click.exceptions.Exit as error:
         sys.exit(error.exit_code)
     except click.ClickException as error:
@@ -182,6 +185,7 @@ def main() -> None:
     except BatchrunError as error:
         _fail(str(error), error.exit_code, wants_json)
     except OSError as error:  # standard output, or what no verb has foreseen
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python would try again at the end
         where = f"{error.filename}: " if error.filename else "reading or writing failed: "
         _fail(f"{where}{error.strerror or error}", StorageError.exit_code, wants_json=False)
 
