@@ -222,3 +222,10 @@ print(order_by_prefix([batch], pathlib.Path()).num_shared.tolist())
     found = subprocess.run(command, cwd=tmp_path / "work", env=environment, capture_output=True, text=True, check=True)
     assert found.stdout == "[0, 1]\n"
     assert list((tmp_path / "home").iterdir()) == list((tmp_path / "work").iterdir()) == []
+
+
+def test_no_progress_is_drawn_where_results_are_printed(tmp_path: Path) -> None:
+    """DuckDB draws a bar on standard output once a sort takes two seconds."""
+    with ExternalSorter(tmp_path, 100_000_000) as sorter:
+        query = "SELECT current_setting('enable_progress_bar'), current_setting('lock_configuration')"
+        assert sorter._connection.execute(query).fetchall() == [(False, True)]

@@ -26,6 +26,9 @@ class ExternalSorter:
     def __init__(self, folder: Path, memory_bytes: int) -> None:
         self._memory_bytes = memory_bytes
         self._connection = duckdb.connect(":memory:", config=_settings(folder, memory_bytes))
+        # After two seconds it would be drawn on standard output, where results go. Not an option of connect().
+        self._connection.execute("SET enable_progress_bar = false")
+        self._connection.execute("SET lock_configuration = true")
 
     def __enter__(self) -> "ExternalSorter":
         return self
@@ -75,5 +78,4 @@ def _settings(folder: Path, memory_bytes: int) -> dict[str, str | bool | int | f
         "autoinstall_known_extensions": False,
         "allow_community_extensions": False,
         "python_enable_replacements": False,
-        "lock_configuration": True,
     }
