@@ -11,7 +11,7 @@ from batchrunner import __version__
 from batchrunner.cli_parts import AS_JSON, JOB_FILE, OVERRIDES, load, print_json, written_to
 from batchrunner.cli_plan import plan
 from batchrunner.cli_simulate import simulate
-from batchrunner.errors import EXIT_CTRL_C, BatchrunError, StorageError, UsageError
+from batchrunner.errors import EXIT_CTRL_C, BatchrunError, StorageError, UsageError, described
 
 EXIT_CODES = """\b
 Exit codes:
@@ -186,8 +186,7 @@ def main() -> None:
         _fail(str(error), error.exit_code, wants_json)
     except OSError as error:  # standard output, or what no verb has foreseen
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python would try again at the end
-        where = f"{error.filename}: " if error.filename else "reading or writing failed: "
-        _fail(f"{where}{error.strerror or error}", StorageError.exit_code, wants_json=False)
+        _fail(described(error, otherwise="reading or writing failed: "), StorageError.exit_code, wants_json=False)
 
 
 def _fail(message: str, exit_code: int, wants_json: bool) -> None:

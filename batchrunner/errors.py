@@ -83,3 +83,8 @@ class RowError(BatchrunError):
     def __init__(self, error_type: str, message: str) -> None:
         super().__init__(message)
         self.error_type = error_type
+
+
+def described(error: OSError, otherwise: str = "") -> str:
+    """The file and the reason. otherwise: what to begin with where no file is named."""
+    return f"{f'{error.filename}: ' if error.filename else otherwise}{error.strerror or error}"

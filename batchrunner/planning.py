@@ -17,7 +17,7 @@ from batchrunner.engine.build_scheduler import limits_for
 from batchrunner.engine.limits import Limits
 from batchrunner.engine.memory import Budget, activation_bytes, budget_for, free_host_bytes
 from batchrunner.engine.models import ModelFiles, find_model
-from batchrunner.errors import LockedError, ModelError, OutputError, StorageError
+from batchrunner.errors import LockedError, ModelError, OutputError, StorageError, described
 from batchrunner.identity import ID_BYTES
 from batchrunner.plan.figures import JobFilePlan, WhatIf
 from batchrunner.plan.job_plan import Room
@@ -56,8 +56,7 @@ def plan_job_file(job_file: JobFile, on_rows: OnRows = lambda name, count: None,
         with ExitStack() as stack:
             return _plan(job_file, files, on_rows, num_shards, stack)
     except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        raise StorageError(f"{where}{error.strerror or error}; the plan needs room for the tokenised rows") from error
+        raise StorageError(f"{described(error)}; the plan needs room for the tokenised rows") from error
 
 
 def _plan(job_file: JobFile, files: ModelFiles, on_rows: OnRows, num_shards: int, stack: ExitStack) -> JobFilePlan:

@@ -64,6 +64,16 @@ def request(prompt: list[int], max_tokens: int = 5, name: str = "r", **options: 
     return Request(name, list(prompt), len(prompt), sampling, **options)
 
 
+def schedule_of(*spans: tuple[int, int, int]) -> Schedule:
+    """(known tokens, start, end) of each request."""
+    made = Schedule()
+    for known, start, end in spans:
+        item = Request("r", [1] * known, known, SamplingParams())
+        item.num_computed_tokens = start
+        made.add(item, end - start)
+    return made
+
+
 def step(scheduler: Scheduler, runner: FakeModelRunner) -> Schedule:
     schedule = scheduler.schedule()
     assert schedule.scheduled or not scheduler.cadence.has_passed, "a pass with work to do computes something"

@@ -3,13 +3,12 @@
 from dataclasses import replace
 
 import pytest
+from schedulers import schedule_of as schedule
 
-from batchrunner.engine.request import Request
 from batchrunner.engine.schedule import Move, Place, Schedule
 from batchrunner.simulate.device import Device
 from batchrunner.simulate.model_shape import ModelShape
 from batchrunner.simulate.roofline import Roofline
-from batchrunner.spec import SamplingParams
 
 # 1,000 parameters of layers and 80 of the output (tied); attention 4 · 2 · 4 · 3 = 96 FLOP a token of context.
 MODEL = ModelShape(
@@ -38,16 +37,6 @@ DEVICE = Device(
     step_overhead_seconds=7,
     scheduling_seconds=1,
 )
-
-
-def schedule(*spans: tuple[int, int, int]) -> Schedule:
-    """(known tokens, start, end) of each request."""
-    made = Schedule()
-    for known, start, end in spans:
-        request = Request("r", [1] * known, known, SamplingParams())
-        request.num_computed_tokens = start
-        made.add(request, end - start)
-    return made
 
 
 def moves(num_blocks: int, source: Place, target: Place) -> Schedule:

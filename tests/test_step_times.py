@@ -2,25 +2,14 @@
 
 import pytest
 from pydantic import TypeAdapter
+from schedulers import schedule_of as schedule
 
 from batchrunner.engine.engine import Engine
 from batchrunner.engine.prefix_groups import NO_GROUPS, GroupRule, group_by_prefix
-from batchrunner.engine.request import Request
-from batchrunner.engine.schedule import Schedule
 from batchrunner.engine.step_times import NUM_STEPS, StepTime, StepTimes
 from batchrunner.engine.step_work import StepWork
 from batchrunner.kernels.attention_work import Segment
 from batchrunner.spec import SamplingParams
-
-
-def schedule(*spans: tuple[int, int, int]) -> Schedule:
-    """(known tokens, start, end) of each request."""
-    made = Schedule()
-    for known, start, end in spans:
-        request = Request("r", [1] * known, known, SamplingParams())
-        request.num_computed_tokens = start
-        made.add(request, end - start)
-    return made
 
 
 @pytest.mark.parametrize(

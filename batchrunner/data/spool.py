@@ -84,23 +84,23 @@ class Spool:
 
     def request(self, row: int) -> SpooledRequest:
         """The request of a row that has no error."""
-        prompt = np.frombuffer(self.prompts[row].as_buffer(), dtype=">u4")
         priority = self.table["priority"][row].as_py()
-        return SpooledRequest(self.request_ids[row].as_py(), prompt.tolist(), self.sampling(row), priority)
+        return SpooledRequest(
+            self.request_ids[row].as_py(), _token_ids(self.prompts[row]), self.sampling(row), priority
+        )
 
     def token_ids(self, rows: npt.NDArray[np.int64]) -> list[list[int]]:
         """The prompts of some rows that can be asked; one file after the other, so that none stays resident, but where
         all are mapped: a run does that, and removes the files of a job that is done."""
         if "prompts" in self.__dict__:
-            return [np.frombuffer(self.prompts[row].as_buffer(), dtype=">u4").tolist() for row in rows.tolist()]
+            return [_token_ids(self.prompts[row]) for row in rows.tolist()]
         found: list[list[int]] = [[]] * len(rows)
         order = np.argsort(rows, kind="stable")
         first, place = 0, 0
         for path in self._paths:
             prompts = _mapped_prompts(path)["prompt"]
             while place < len(order) and rows[order[place]] < first + len(prompts):
-                prompt = prompts[int(rows[order[place]]) - first].as_buffer()
-                found[order[place]] = np.frombuffer(prompt, dtype=">u4").tolist()
+                found[order[place]] = _token_ids(prompts[int(rows[order[place]]) - first])
                 place += 1
             first += len(prompts)
         return found
@@ -167,6 +167,11 @@ def _copied(paths: Sequence[Path], schema: pa.Schema) -> pa.Table:
 
 def _mapped_prompts(path: Path) -> pa.Table:
     return _mapped(path).select(_PROMPTS.names)
+
+
+def _token_ids(prompt: pa.LargeBinaryScalar) -> list[int]:
+    token_ids: list[int] = np.frombuffer(prompt.as_buffer(), dtype=">u4").tolist()
+    return token_ids
 
 
 def _occurrences(digests: pa.Array, is_greedy: pa.ChunkedArray) -> npt.NDArray[np.int64]:

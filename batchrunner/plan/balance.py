@@ -111,13 +111,19 @@ def _long_ones_early(positions: Ints, extra: Ints, costs: RowCosts, num_running:
     latest = seconds.sum() * (1.0 - lengths / num_steps)
     moved = positions[np.argsort(np.minimum(starts, latest), kind="stable")]
     num_earlier = (_ranks(positions) - _ranks(moved)).clip(min=0)
-    left_behind = np.maximum(extra, np.append(extra[1:], 0))
+    left_behind = left_behind_by(extra)
     left_behind[num_earlier <= num_running] = 0
     farthest = np.argsort(-num_earlier, kind="stable")
     may_move = np.zeros(len(extra), dtype=np.bool_)
     may_move[farthest] = np.cumsum(left_behind[farthest]) <= max_lost - _num_lost(positions, extra, num_running)
     may_move |= left_behind == 0
     return positions[np.argsort(np.where(may_move[positions], np.minimum(starts, latest), starts), kind="stable")]
+
+
+def left_behind_by(extra: Ints) -> Ints:
+    """extra: num_shared_apart. What is lost at most if a row moves away from its neighbours, for each row."""
+    lost: Ints = np.maximum(extra, np.append(extra[1:], 0))
+    return lost
 
 
 def _ranks(positions: Ints) -> Ints:

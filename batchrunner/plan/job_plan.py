@@ -7,7 +7,7 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from batchrunner.plan.balance import MAX_LOSS, RowCosts, RunOrder, balance
+from batchrunner.plan.balance import MAX_LOSS, RowCosts, RunOrder, balance, left_behind_by
 from batchrunner.plan.known_whole import num_known_whole
 from batchrunner.plan.lengths import ExpectedLengths, expect_lengths
 from batchrunner.plan.order import by_priority
@@ -117,8 +117,7 @@ def _sample_first(order: PrefixOrder, run: RunOrder) -> RunOrder:
     """A sample from all over the order runs first: of each hundred rows the one that shares least with its neighbours,
     as far as the sharing that is lost stays within the bound."""
     num_rows, num_strata = len(order), int(np.ceil(SAMPLE_SHARE * len(order)))
-    extra = order.num_shared_apart
-    costs = np.maximum(extra, np.append(extra[1:], 0))[run.positions]
+    costs = left_behind_by(order.num_shared_apart)[run.positions]
     strata = np.array_split(np.arange(num_rows), num_strata)
     sample = np.array([stratum[costs[stratum].argmin()] for stratum in strata])
     cheapest = sample[np.argsort(costs[sample], kind="stable")]

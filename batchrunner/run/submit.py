@@ -3,7 +3,7 @@
 from contextlib import ExitStack
 from pathlib import Path
 
-from batchrunner.errors import StorageError
+from batchrunner.errors import StorageError, described
 from batchrunner.run.finished import job_digest
 from batchrunner.run.lock import output_lock
 from batchrunner.run.output_folder import OutputFolder
@@ -22,8 +22,7 @@ def run_job_file(job_file: JobFile, progress: Progress, *, wait: bool = False) -
     try:
         return _run_locked(job_file, progress, wait)
     except OSError as error:  # a full disk, a folder that went away: wherever it was met
-        where = f"{error.filename}: " if error.filename else ""
-        raise StorageError(f"{where}{error.strerror or error}; run the same command again to go on") from error
+        raise StorageError(f"{described(error)}; run the same command again to go on") from error
 
 
 def _run_locked(job_file: JobFile, progress: Progress, wait: bool) -> Summary:
