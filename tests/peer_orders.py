@@ -42,7 +42,7 @@ class LongestPrefixSimulator(Simulator):
     def _scheduler(self, sizes: Sizes, measured: MeasuredCosts, predictor: LengthPredictor) -> Scheduler:
         scheduler = super()._scheduler(sizes, measured, predictor)
         scheduler.policy = LongestPrefixFirst(scheduler)
-        scheduler.waiting = WaitingQueue(scheduler.policy)
+        scheduler.queues.waiting = WaitingQueue(scheduler.policy)
         return scheduler
 
 

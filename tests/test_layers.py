@@ -73,6 +73,7 @@ WITHOUT_TORCH = (
     "engine/predictors",
     "engine/prefix_cache",
     "engine/prefix_groups",
+    "engine/queues",
     "engine/quarantine",
     "engine/request",
     "engine/schedule",

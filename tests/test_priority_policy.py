@@ -4,7 +4,7 @@ import pytest
 from policy_runs import SEATS, ends_under_a_stream, run, scheduler_for, short, step
 from schedulers import request
 
-from batchrunner.engine.admission import MAX_PREEMPTIONS
+from batchrunner.engine.queues import MAX_PREEMPTIONS
 from batchrunner.engine.request import Request
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from schedulers import build, configurations, request, run_all, step
 
-from batchrunner.engine.admission import MAX_PREEMPTIONS
+from batchrunner.engine.queues import MAX_PREEMPTIONS
 from batchrunner.engine.request import Request
 from batchrunner.engine.schedule import Place
 from batchrunner.engine.swap_choice import MeasuredCosts

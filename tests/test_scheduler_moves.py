@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from schedulers import build, request, run_all
 
-from batchrunner.engine.admission import MAX_PREEMPTIONS
+from batchrunner.engine.queues import MAX_PREEMPTIONS
 from batchrunner.engine.chain import ROOT_KEY, block_keys
 from batchrunner.engine.model_runner import ModelRunner
 from batchrunner.engine.models import find_model

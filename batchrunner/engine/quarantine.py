@@ -43,10 +43,10 @@ class Quarantine:
     def passed(self, schedule: Schedule) -> None:
         """Take in a step that went well."""
         self._num_culprits_in_a_row = 0
-        if self._scheduler.only is None:
+        if self._scheduler.queues.only is None:
             return
         tested = {item.request for item in schedule.scheduled}
-        untested = [request for request in self._scheduler.only if request not in tested]
+        untested = [request for request in self._scheduler.queues.only if request not in tested]
         if untested:
             self._groups.append(untested)
         self._scheduler.abandon(Schedule())  # the next group runs alone
@@ -56,4 +56,4 @@ class Quarantine:
         group: list[Request] = []
         while self._groups and not group:
             group = [request for request in self._groups.pop() if request.finish_reason is None]
-        self._scheduler.only = group or None
+        self._scheduler.queues.only = group or None

@@ -20,7 +20,7 @@ class WaitingQueue:
     def __len__(self) -> int:
         return len(self._entry_of)
 
-    def __contains__(self, request: Request) -> bool:
+    def __contains__(self, request: object) -> bool:
         return request in self._entry_of
 
     def __iter__(self) -> Iterator[Request]:
