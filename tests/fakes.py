@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from batchrunner.engine.schedule import Place, Schedule
+from batchrunner.engine.places import Place
+from batchrunner.engine.schedule import Schedule
 
 VOCABULARY = 50
 

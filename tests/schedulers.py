@@ -8,10 +8,11 @@ from hypothesis import strategies as st
 from batchrunner import SamplingParams
 from batchrunner.engine.build_scheduler import build_foresight, build_scheduler
 from batchrunner.engine.limits import Limits
+from batchrunner.engine.places import Place
 from batchrunner.engine.predictors.max_tokens import MaxTokens
 from batchrunner.engine.predictors.predictor import LengthPredictor
 from batchrunner.engine.request import Request
-from batchrunner.engine.schedule import Place, Schedule
+from batchrunner.engine.schedule import Schedule
 from batchrunner.engine.scheduler import Scheduler
 from batchrunner.engine.swap_choice import MeasuredCosts
 from batchrunner.engine.tiers.tier import Tier

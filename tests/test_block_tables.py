@@ -6,8 +6,8 @@ import pytest
 from cached_blocks import key, put
 from schedulers import build, request, run_all, step
 
+from batchrunner.engine.places import Place
 from batchrunner.engine.prefix_cache import Node
-from batchrunner.engine.schedule import Place
 from batchrunner.engine.scheduler import Scheduler
 from batchrunner.engine.swap_choice import MeasuredCosts
 from batchrunner.engine.tiers.tier import StoredBlock

@@ -5,7 +5,8 @@ from schedulers import build, request, run_all
 
 from batchrunner.engine.chain import ROOT_KEY
 from batchrunner.engine.counters import Counters
-from batchrunner.engine.schedule import Move, Place, Schedule
+from batchrunner.engine.places import Move, Place
+from batchrunner.engine.schedule import Schedule
 from batchrunner.engine.scheduler import SAMPLE_EVERY
 
 DEVICE, HOST, DISK = Place
@@ -39,7 +40,7 @@ def blocks(counters: Counters) -> dict[str, int]:
 )
 def test_moves_are_counted_by_where_they_go(source: Place, target: Place, counted: str | None) -> None:
     counters = Counters()
-    counters.count_step(moved((source, target), (source, target)))
+    counters.count_step(0, moved((source, target), (source, target)).moves)
     assert blocks(counters) == {**blocks(Counters()), **({counted: 2} if counted else {})}
 
 
@@ -47,11 +48,11 @@ def test_steps_add_up() -> None:
     counters = Counters()
     schedule = moved((DEVICE, HOST), (HOST, DEVICE))
     schedule.add(request([3] * 4), 4)
-    counters.count_step(schedule)
+    counters.count_step(schedule.num_tokens, schedule.moves)
     schedule = moved((DEVICE, HOST))
     schedule.add(request([3] * 7), 7)
     schedule.add(request([3] * 7), 2)
-    counters.count_step(schedule)
+    counters.count_step(schedule.num_tokens, schedule.moves)
     assert blocks(counters) == {"to_host": 2, "from_host": 1, "to_disk": 0, "from_disk": 0}
     assert (counters.num_steps, counters.num_computed_tokens) == (2, 13)
 

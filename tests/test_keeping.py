@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from batchrunner.engine.chain import ROOT_KEY
 from batchrunner.engine.foresight import Unknown
-from batchrunner.engine.schedule import Place
+from batchrunner.engine.places import Place
 from batchrunner.engine.tiers.disk_file import DiskFile
 from batchrunner.engine.tiers.keeping import keep_prefixes
 from batchrunner.engine.tiers.tier import Tier

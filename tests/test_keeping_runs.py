@@ -8,7 +8,7 @@ from cached_blocks import Device, key, put
 from disk_blocks import BLOCK_BYTES, NUM_SLOTS, change, content, kept_path, open_file
 
 from batchrunner.engine.foresight import Unknown
-from batchrunner.engine.schedule import Move, Place
+from batchrunner.engine.places import Move, Place
 from batchrunner.engine.tiers.disk_file import DiskFile
 from batchrunner.engine.tiers.disk_layout import Layout
 from batchrunner.engine.tiers.keeping import disk_tier, keep_prefixes

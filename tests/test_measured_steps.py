@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from batchrunner.engine.places import Move, Place
 from batchrunner.engine.request import Request
-from batchrunner.engine.schedule import Move, Place, Schedule
+from batchrunner.engine.schedule import Schedule
 from batchrunner.engine.speeds import Speeds
 from batchrunner.engine.step_times import StepTime
 from batchrunner.engine.step_work import StepWork

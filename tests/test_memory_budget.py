@@ -22,7 +22,7 @@ from batchrunner.engine.memory import (
     num_host_blocks,
     num_kv_blocks,
 )
-from batchrunner.engine.schedule import Place
+from batchrunner.engine.places import Place
 from batchrunner.engine_spec import EngineConfig
 from batchrunner.errors import DeviceError
 

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from schedulers import build, configurations, request, run_all, step
 
+from batchrunner.engine.places import Place
 from batchrunner.engine.queues import MAX_PREEMPTIONS
 from batchrunner.engine.request import Request
-from batchrunner.engine.schedule import Place
 from batchrunner.engine.swap_choice import MeasuredCosts
 
 tokens = st.integers(3, 6)  # few different ones, so that prompts share beginnings by chance

@@ -13,13 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from schedulers import build, request, run_all
 
-from batchrunner.engine.queues import MAX_PREEMPTIONS
 from batchrunner.engine.chain import ROOT_KEY, block_keys
 from batchrunner.engine.model_runner import ModelRunner
 from batchrunner.engine.models import find_model
+from batchrunner.engine.places import Move, Place
 from batchrunner.engine.quarantine import Quarantine
+from batchrunner.engine.queues import MAX_PREEMPTIONS
 from batchrunner.engine.request import Request
-from batchrunner.engine.schedule import Move, Place, Schedule
+from batchrunner.engine.schedule import Schedule
 from batchrunner.engine.scheduler import Scheduler
 from batchrunner.engine.swap_choice import MeasuredCosts
 from batchrunner.engine.tiers.disk_file import DiskFile

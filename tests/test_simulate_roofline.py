@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 from schedulers import schedule_of as schedule
 
-from batchrunner.engine.schedule import Move, Place, Schedule
+from batchrunner.engine.places import Move, Place
+from batchrunner.engine.schedule import Schedule
 from batchrunner.simulate.device import Device
 from batchrunner.simulate.model_shape import ModelShape
 from batchrunner.simulate.roofline import Roofline

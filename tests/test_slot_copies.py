@@ -5,7 +5,7 @@ from pathlib import Path
 import torch
 
 from batchrunner import Engine, SamplingParams
-from batchrunner.engine.schedule import InnerCopy
+from batchrunner.engine.places import InnerCopy
 from batchrunner.engine.slot_copies import SlotCopies
 
 CPU = torch.device("cpu")

@@ -3,9 +3,8 @@
 import math
 
 import pytest
-from schedulers import request
 
-from batchrunner.engine.schedule import Place, Schedule
+from batchrunner.engine.places import Place
 from batchrunner.engine.swap_choice import SMOOTHING, AlwaysSwap, CheaperOne, MeasuredCosts, NeverSwap
 
 HOST, DISK = Place.HOST, Place.DISK
@@ -14,15 +13,6 @@ HOST, DISK = Place.HOST, Place.DISK
 def costs(down: float, up: float, tokens_per_second: float | None = 16.0) -> MeasuredCosts:
     """Of a block of 16 tokens, that is computed in a second if the speed is not given."""
     return MeasuredCosts(16, {HOST: down}, {HOST: up}, tokens_per_second)
-
-
-def step(num_prompt_tokens: int, num_decodes: int = 0) -> Schedule:
-    schedule = Schedule()
-    if num_prompt_tokens:
-        schedule.add(request([3] * (num_prompt_tokens + 1)), num_prompt_tokens)
-    for _ in range(num_decodes):
-        schedule.add(request([3]), 1)
-    return schedule
 
 
 @pytest.mark.parametrize(
@@ -78,18 +68,18 @@ def test_swap_and_recompute_ask_for_no_costs() -> None:
 
 def test_the_speed_is_that_of_steps_that_mostly_compute_prompts() -> None:
     measured = MeasuredCosts(16)
-    measured.observe_step(step(num_prompt_tokens=0, num_decodes=4), 1.0)
-    measured.observe_step(step(num_prompt_tokens=3, num_decodes=4), 1.0)
-    measured.observe_step(step(num_prompt_tokens=100), 0.0)
+    measured.observe_step(num_tokens=4, num_samples=4, seconds=1.0)
+    measured.observe_step(num_tokens=7, num_samples=4, seconds=1.0)
+    measured.observe_step(num_tokens=100, num_samples=0, seconds=0.0)
     assert measured == MeasuredCosts(16, busy_seconds=2.0), "no speed was learned"
-    measured.observe_step(step(num_prompt_tokens=4, num_decodes=4), 0.5)
+    measured.observe_step(num_tokens=8, num_samples=4, seconds=0.5)
     assert measured.tokens_per_second == 16.0
     assert measured.recompute_seconds == 1.0
 
 
 def test_what_is_measured_later_counts_a_part() -> None:
     measured = costs(1.0, 1.0, tokens_per_second=100.0)
-    measured.observe_step(step(num_prompt_tokens=200), 1.0)
+    measured.observe_step(num_tokens=200, num_samples=0, seconds=1.0)
     assert measured.tokens_per_second == pytest.approx(100 + 100 * SMOOTHING)
     measured.observe_moves(measured.seconds_down, HOST, 2.0)
     measured.observe_moves(measured.seconds_up, DISK, 7.0)

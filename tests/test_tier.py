@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from batchrunner.engine.foresight import NEVER, Unknown, WaitingRequests
+from batchrunner.engine.places import Place
 from batchrunner.engine.request import Request
-from batchrunner.engine.schedule import Place
 from batchrunner.engine.tiers.tier import StoredBlock, Tier
 
 HOST, DISK = Place.HOST, Place.DISK

@@ -10,8 +10,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from batchrunner.engine.chain import ROOT_KEY
 from batchrunner.engine.foresight import Unknown, WaitingRequests
+from batchrunner.engine.places import Move, Place
 from batchrunner.engine.request import Request
-from batchrunner.engine.schedule import Move, Place, Schedule
+from batchrunner.engine.schedule import Schedule
 from batchrunner.engine.swap_choice import CheaperOne, MeasuredCosts
 from batchrunner.engine.tiers.lower_tiers import LowerTiers
 from batchrunner.engine.tiers.tier import Tier

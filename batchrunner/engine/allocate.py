@@ -9,7 +9,7 @@ from batchrunner.engine.foresight import Foresight
 from batchrunner.engine.limits import Limits
 from batchrunner.engine.memory import Budget, budget_for
 from batchrunner.engine.model_runner import ModelRunner
-from batchrunner.engine.schedule import Place
+from batchrunner.engine.places import Place
 from batchrunner.engine.swap_choice import MeasuredCosts
 from batchrunner.engine.tiers.disk_file import DiskFile
 from batchrunner.engine.tiers.keeping import disk_tier

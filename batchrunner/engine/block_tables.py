@@ -2,11 +2,12 @@
 
 from dataclasses import dataclass, field
 
+from batchrunner.engine.block_changes import BlockChanges
 from batchrunner.engine.block_pool import BlockPool
 from batchrunner.engine.chain import block_key, block_keys
+from batchrunner.engine.places import InnerCopy, Move, Place
 from batchrunner.engine.prefix_cache import Node, PartialMatch, PrefixCache
 from batchrunner.engine.request import Request
-from batchrunner.engine.schedule import InnerCopy, Move, Place, Schedule
 from batchrunner.engine.tiers.lower_tiers import LowerTiers
 
 
@@ -84,7 +85,7 @@ class BlockTables:
             match.partial = self.cache.partial_child(parent, wanted) if wanted else None
         return match
 
-    def take(self, request: Request, match: PrefixMatch, schedule: Schedule) -> None:
+    def take(self, request: Request, match: PrefixMatch, changes: BlockChanges) -> None:
         """Enter the match into the request's table. Its blocks from below need one of the device each."""
         block_size = self.pool.block_size
         for index, node in enumerate(match.nodes, request.num_registered_blocks):
@@ -94,24 +95,24 @@ class BlockTables:
         request.num_registered_blocks += len(match.nodes)
         request.num_computed_tokens += len(match.nodes) * block_size
         if match.below:
-            self._load(request, match.below, schedule)
+            self._load(request, match.below, changes)
         elif match.partial is not None:
             node, num_tokens = match.partial.node, match.partial.num_tokens
-            target = self._allocate(schedule)
+            target = self._allocate(changes)
             request.block_table.append(target)
             if node.computed:
-                schedule.moves.append(Move(Place.DEVICE, node.block, Place.DEVICE, target, node.key, node.parent_key))
+                changes.moves.append(Move(Place.DEVICE, node.block, Place.DEVICE, target, node.key, node.parent_key))
             else:
-                schedule.copies.append(InnerCopy(node.block, target, num_tokens))
+                changes.copies.append(InnerCopy(node.block, target, num_tokens))
             request.num_computed_tokens += num_tokens
 
-    def extend(self, request: Request, end: int, schedule: Schedule) -> None:
+    def extend(self, request: Request, end: int, changes: BlockChanges) -> None:
         """Hold the request's tokens up to end, of which this step computes those not computed yet. There is room."""
         for _ in range(self.num_missing(request, end)):
-            request.block_table.append(self._allocate(schedule))
+            request.block_table.append(self._allocate(changes))
         if self._prefix_caching:
-            self._register(request, end, schedule)
-            self._register_end(request, end, schedule)
+            self._register(request, end, changes)
+            self._register_end(request, end, changes)
 
     def waits_no_more(self, request: Request) -> None:
         """The blocks it waited for will be needed later now, or never."""
@@ -128,8 +129,8 @@ class BlockTables:
         request.num_computed_tokens = 0
         request.settled_until = 0
 
-    def _load(self, request: Request, keys: list[bytes], schedule: Schedule) -> None:
-        blocks = [self._allocate(schedule) for _ in keys]  # may push out below what was to be loaded: look again
+    def _load(self, request: Request, keys: list[bytes], changes: BlockChanges) -> None:
+        blocks = [self._allocate(changes) for _ in keys]  # may push out below what was to be loaded: look again
         for index, key in enumerate(keys):
             found = self.below.find(key)
             if found is None:
@@ -137,14 +138,14 @@ class BlockTables:
                     self.pool.release(block)
                 return
             place, stored = found
-            schedule.moves.append(Move(place, stored.slot, Place.DEVICE, blocks[index], key, stored.parent_key))
+            changes.moves.append(Move(place, stored.slot, Place.DEVICE, blocks[index], key, stored.parent_key))
             node = self._enter(request, blocks[index])
             node.computed = True
             node.num_uses += stored.num_uses
-            schedule.new_nodes.append(node)
+            changes.new_nodes.append(node)
             request.num_computed_tokens += self.pool.block_size
 
-    def _register(self, request: Request, end: int, schedule: Schedule) -> None:
+    def _register(self, request: Request, end: int, changes: BlockChanges) -> None:
         """Enter the blocks that are full once the tokens up to end are computed into the cache."""
         block_size = self.pool.block_size
         num_full = end // block_size
@@ -158,7 +159,7 @@ class BlockTables:
                 node.num_uses = 1  # also if it was evicted since its use was counted
                 node.computed = is_computed
                 if not is_computed:
-                    schedule.new_nodes.append(node)
+                    changes.new_nodes.append(node)
                 continue
             if not is_computed:
                 return  # this step still writes to our own block; share theirs next time
@@ -169,7 +170,7 @@ class BlockTables:
             request.block_table[index] = twin.block
             request.num_registered_blocks += 1
 
-    def _register_end(self, request: Request, end: int, schedule: Schedule) -> None:
+    def _register_end(self, request: Request, end: int, changes: BlockChanges) -> None:
         """Enter what the end of a prompt fills of its block, when the step that computes it is planned."""
         block_size = self.pool.block_size
         start = request.num_registered_blocks * block_size
@@ -181,7 +182,7 @@ class BlockTables:
         key = block_key(parent.key, token_ids)
         if self.cache.find(key) is None:
             node = self.cache.insert(parent, key, token_ids, request.block_table[request.num_registered_blocks])
-            schedule.new_nodes.append(node)
+            changes.new_nodes.append(node)
 
     def _forget_part(self, block: int) -> None:
         node = self.cache.node_of(block)
@@ -214,9 +215,9 @@ class BlockTables:
         assert node is not None, "a registered block left the cache while a request held it"
         return node
 
-    def _allocate(self, schedule: Schedule) -> int:
+    def _allocate(self, changes: BlockChanges) -> int:
         if self.pool.num_free == 0:
             node = self.cache.evict()
             if self.cache.is_whole(node):  # parts are never asked for by their keys
-                self.below.take_down(node, schedule)
+                self.below.take_down(node, changes)
         return self.pool.allocate()

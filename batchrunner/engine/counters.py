@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from batchrunner.engine.places import Move, Place
 from batchrunner.engine.request import Request
-from batchrunner.engine.schedule import Place, Schedule
 
 
 @dataclass(slots=True)
@@ -43,10 +43,10 @@ class Counters:
         """Share of the KV slots in block tables that hold a token; the rest is the unused end of last blocks."""
         return self.num_used_slots / self.num_held_slots if self.num_held_slots else 1.0
 
-    def count_step(self, schedule: Schedule) -> None:
+    def count_step(self, num_tokens: int, moves: Sequence[Move]) -> None:
         self.num_steps += 1
-        self.num_computed_tokens += schedule.num_tokens
-        for move in schedule.moves:
+        self.num_computed_tokens += num_tokens
+        for move in moves:
             self.num_blocks_to_host += move.target == Place.HOST
             self.num_blocks_to_disk += move.target == Place.DISK
             self.num_blocks_from_host += move.source == Place.HOST and move.target == Place.DEVICE

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from batchrunner.engine.attention import LayerShape, PagedKV
 from batchrunner.engine.chain import KEY_BYTES, ROOT_KEY
-from batchrunner.engine.schedule import Move, Place
+from batchrunner.engine.places import Move, Place
 from batchrunner.engine.swap_choice import MeasuredCosts
 from batchrunner.engine.tiers.disk_file import DiskFile
 from batchrunner.kernels.interface import Kernels

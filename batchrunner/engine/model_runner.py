@@ -17,9 +17,10 @@ from batchrunner.engine.linear import PackedLinear, PlainLinear, can_pack
 from batchrunner.engine.memory import activation_bytes, free_host_bytes
 from batchrunner.engine.models import ModelFiles
 from batchrunner.engine.output_head import LogitsHead, OutputHead, take_head
+from batchrunner.engine.places import Move
 from batchrunner.engine.prefix_groups import NO_GROUPS, GroupRule
 from batchrunner.engine.quantize import quantize
-from batchrunner.engine.schedule import Move, Schedule
+from batchrunner.engine.schedule import Schedule
 from batchrunner.engine.step_times import StepTimes
 from batchrunner.engine.substitute import Substitution
 from batchrunner.engine.swap_choice import MeasuredCosts
@@ -181,7 +182,7 @@ class ModelRunner:
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)  # a step that samples nothing has only been launched
         seconds = time.perf_counter() - started
-        self.costs.observe_step(schedule, seconds)
+        self.costs.observe_step(schedule.num_tokens, len(schedule.sampling_requests), seconds)
         self.step_times.observe(schedule, inputs.work.num_read, seconds)
         return token_ids
 

@@ -185,7 +185,7 @@ class Scheduler:
         return True
 
     def _count(self, schedule: Schedule) -> None:
-        self.counters.count_step(schedule)
+        self.counters.count_step(schedule.num_tokens, schedule.moves)
         self.congestion.observe(schedule.num_tokens, schedule.num_wasted_tokens, len(self.running))
         self.counters.num_thrashes = self.congestion.num_thrashes
 

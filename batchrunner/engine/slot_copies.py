@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from batchrunner.engine.schedule import InnerCopy
+from batchrunner.engine.places import InnerCopy
 
 
 @dataclass(frozen=True, slots=True)

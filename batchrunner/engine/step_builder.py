@@ -2,8 +2,9 @@
 
 from batchrunner.engine.block_tables import BlockTables, PrefixMatch
 from batchrunner.engine.counters import Counters
+from batchrunner.engine.places import Place
 from batchrunner.engine.request import Request
-from batchrunner.engine.schedule import CutRequest, Place, Schedule
+from batchrunner.engine.schedule import CutRequest, Schedule
 
 
 class StepBuilder:

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from batchrunner.engine.schedule import Move, Schedule
+from batchrunner.engine.places import Move
+from batchrunner.engine.schedule import Schedule
 from batchrunner.engine.step_times import StepTimes
 
 

@@ -7,7 +7,7 @@ it is needed again. Both grow with the number of blocks, so what holds for one b
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from batchrunner.engine.schedule import Place, Schedule
+from batchrunner.engine.places import Place
 
 MAX_OUTLIER = 3.0  # times what was known
 SMOOTHING = 0.2  # of a new measurement; the rest is what was known before
@@ -39,13 +39,13 @@ class MeasuredCosts:
     tokens_per_second: float | None = None
     busy_seconds: float = 0.0
 
-    def observe_step(self, schedule: Schedule, seconds: float) -> None:
-        """seconds: of the forward pass alone, without moves."""
+    def observe_step(self, num_tokens: int, num_samples: int, seconds: float) -> None:
+        """num_samples: of the step's tokens, those that were followed by a sampled one. seconds: of the forward pass
+        alone, without moves."""
         self.busy_seconds += seconds
-        num_decodes = len(schedule.sampling_requests)
-        if schedule.num_tokens < 2 * num_decodes or not seconds:
+        if num_tokens < 2 * num_samples or not seconds:
             return  # mostly decodes, which read all weights for few tokens
-        measured = schedule.num_tokens / seconds
+        measured = num_tokens / seconds
         known = self.tokens_per_second
         self.tokens_per_second = measured if known is None else known + SMOOTHING * (measured - known)
 

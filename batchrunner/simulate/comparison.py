@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from batchrunner.engine.places import Place
 from batchrunner.engine.predictors.oracle import Oracle
-from batchrunner.engine.schedule import Place
 from batchrunner.engine_spec import EngineConfig
 from batchrunner.simulate.device import Device
 from batchrunner.simulate.loads import SimRow

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from batchrunner.engine.schedule import Place, Schedule
+from batchrunner.engine.places import Place
+from batchrunner.engine.schedule import Schedule
 from batchrunner.simulate.least_work import LeastWork
 from batchrunner.simulate.measured_steps import MeasuredSteps
 from batchrunner.simulate.report import SimReport

@@ -12,7 +12,8 @@ as the two sides of a right-angled triangle by 11.1 %, and with a third paramete
 import numpy as np
 import numpy.typing as npt
 
-from batchrunner.engine.schedule import Place, Schedule
+from batchrunner.engine.places import Place
+from batchrunner.engine.schedule import Schedule
 from batchrunner.engine.speeds import Speeds
 from batchrunner.engine.step_work import StepWork
 from batchrunner.simulate.least_work import LeastWork

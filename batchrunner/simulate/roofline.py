@@ -10,7 +10,8 @@ between their maximum and their sum.
 
 from dataclasses import dataclass
 
-from batchrunner.engine.schedule import Place, Schedule
+from batchrunner.engine.places import Place
+from batchrunner.engine.schedule import Schedule
 from batchrunner.engine.step_work import StepWork
 from batchrunner.simulate.device import Device
 from batchrunner.simulate.least_work import LeastWork

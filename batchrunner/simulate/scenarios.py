@@ -6,9 +6,10 @@ tests/test_scenarios.py holds them against what is said, with the tolerance of e
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from batchrunner.engine.places import Place
 from batchrunner.engine.predictors.oracle import Oracle
 from batchrunner.engine.request import Request
-from batchrunner.engine.schedule import Place, Schedule
+from batchrunner.engine.schedule import Schedule
 from batchrunner.engine_spec import EngineConfig
 from batchrunner.simulate.device import Device
 from batchrunner.simulate.lengths import Lengths

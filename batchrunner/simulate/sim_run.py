@@ -102,7 +102,8 @@ class SimRun:
         num_held = self._num_held_blocks()
         tally.most_held_blocks = max(tally.most_held_blocks, num_held)
         cost = machine.costs.step(schedule, num_held * self.scheduler.pool.block_size)
-        machine.measured.observe_step(schedule, cost.seconds - cost.transfer_seconds)
+        num_samples = len(schedule.sampling_requests)
+        machine.measured.observe_step(schedule.num_tokens, num_samples, cost.seconds - cost.transfer_seconds)
         self.seconds += cost.seconds
         tally.transfer_seconds += cost.transfer_seconds
         tally.num_steps += 1

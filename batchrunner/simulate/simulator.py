@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
 from batchrunner.engine.build_scheduler import build_foresight, build_scheduler, limits_for
+from batchrunner.engine.places import Place
 from batchrunner.engine.predictors.build_predictor import build_predictor
 from batchrunner.engine.predictors.history import History
 from batchrunner.engine.predictors.predictor import LengthPredictor
 from batchrunner.engine.request import Request
-from batchrunner.engine.schedule import Place
 from batchrunner.engine.scheduler import Scheduler
 from batchrunner.engine.swap_choice import MeasuredCosts
 from batchrunner.engine.tiers.tier import Tier

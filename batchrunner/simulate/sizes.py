@@ -5,8 +5,9 @@ from typing import Self
 
 from batchrunner.engine.limits import Limits
 from batchrunner.engine.memory import MAX_BLOCKS_FOR_TIER, num_kv_blocks
+from batchrunner.engine.places import Place
 from batchrunner.engine.request import Request
-from batchrunner.engine.schedule import Place, Schedule
+from batchrunner.engine.schedule import Schedule
 from batchrunner.engine.swap_choice import MeasuredCosts
 from batchrunner.engine_spec import EngineConfig
 from batchrunner.errors import DeviceError

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import Protocol
 
-from batchrunner.engine.schedule import Place, Schedule
+from batchrunner.engine.places import Place
+from batchrunner.engine.schedule import Schedule
 from batchrunner.simulate.least_work import LeastWork
 from batchrunner.simulate.roofline import StepCost
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from batchrunner.engine.chain import ROOT_KEY
 from batchrunner.engine.foresight import Foresight
+from batchrunner.engine.places import Move, Place
 from batchrunner.engine.prefix_cache import PrefixCache
-from batchrunner.engine.schedule import Move, Place
 from batchrunner.engine.tiers.disk_file import DiskFile
 from batchrunner.engine.tiers.tier import StoredBlock, Tier
 

@@ -9,9 +9,10 @@ A block that comes back leaves its copy below, so that it need not be written on
 
 from collections.abc import Sequence
 
+from batchrunner.engine.block_changes import BlockChanges
 from batchrunner.engine.foresight import Foresight
+from batchrunner.engine.places import Move, Place
 from batchrunner.engine.prefix_cache import Node
-from batchrunner.engine.schedule import Move, Place, Schedule
 from batchrunner.engine.swap_choice import SwapChoice
 from batchrunner.engine.tiers.tier import StoredBlock, Tier
 
@@ -30,19 +31,19 @@ class LowerTiers:
                 return tier.place, block
         return None
 
-    def take_down(self, node: Node, schedule: Schedule) -> None:
+    def take_down(self, node: Node, changes: BlockChanges) -> None:
         """The node's block leaves the device: it is moved down if it will be needed again and moving is cheaper."""
         if self.tiers and self._foresight.is_wanted(node.key):
-            self._store(node, Place.DEVICE, node.block, schedule)
+            self._store(node, Place.DEVICE, node.block, changes)
 
     def next_use_changed(self, key: bytes) -> None:
         """Those who wait for the block are others than before."""
         for tier in self.tiers:
             tier.next_use_changed(key)
 
-    def undo(self, schedule: Schedule) -> None:
+    def undo(self, changes: BlockChanges) -> None:
         """The step failed, and nobody knows which of its moves were made."""
-        for move in schedule.moves:
+        for move in changes.moves:
             for tier in self.tiers:
                 if tier.place == move.target:
                     tier.discard(move.key)
@@ -51,7 +52,7 @@ class LowerTiers:
         for tier in self.tiers:
             tier.check_integrity()
 
-    def _store(self, block: Node | StoredBlock, source: Place, slot: int, schedule: Schedule) -> None:
+    def _store(self, block: Node | StoredBlock, source: Place, slot: int, changes: BlockChanges) -> None:
         for tier in self.tiers:
             if tier.place <= source or not self.choice.stores(tier.place):
                 continue
@@ -64,8 +65,8 @@ class LowerTiers:
                     continue
                 tier.discard(leaving.key)
                 if self._foresight.is_wanted(leaving.key):
-                    self._store(leaving, tier.place, leaving.slot, schedule)
+                    self._store(leaving, tier.place, leaving.slot, changes)
             stored = tier.put(block.key, block.parent_key, block.depth, block.num_uses)
             keys = (block.key, block.parent_key, block.num_uses)
-            schedule.moves.append(Move(source, slot, tier.place, stored.slot, *keys))
+            changes.moves.append(Move(source, slot, tier.place, stored.slot, *keys))
             return

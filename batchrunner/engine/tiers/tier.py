@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from batchrunner.engine.foresight import NEVER, Foresight
 from batchrunner.engine.leaf_heap import LeafHeap
-from batchrunner.engine.schedule import Place
+from batchrunner.engine.places import Place
 
 
 @dataclass(eq=False, slots=True)
