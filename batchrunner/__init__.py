@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from batchrunner.api import annotate, submit
     from batchrunner.engine.request import Completion
-    from batchrunner.planned_engine import Engine
+    from batchrunner.generate.engine import Engine
     from batchrunner.run.summary import Summary
     from batchrunner.spec import SamplingParams
 
@@ -16,7 +16,7 @@ _HOME = {
     "annotate": "api",
     "submit": "api",
     "Completion": "engine.request",
-    "Engine": "planned_engine",
+    "Engine": "generate.engine",
     "SamplingParams": "spec",
     "Summary": "run.summary",
 }

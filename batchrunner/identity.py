@@ -9,6 +9,7 @@ import numpy as np
 from batchrunner.spec import SamplingParams
 
 ID_BYTES = 16
+TOKEN_BYTES = 4  # of a token id in a prompt
 
 
 def prompt_bytes(token_ids: Sequence[int]) -> bytes:

@@ -17,6 +17,7 @@ from batchrunner.run.run_plan import JobToPlan, RunPlan, is_hopeless
 from batchrunner.simulate.forecast import Forecaster, PlannedRows
 from batchrunner.simulate.forecast_parts import RunForecast
 from batchrunner.simulate.model_shape import ModelShape
+from batchrunner.simulate.planned_rows import planned_rows
 from batchrunner.spec import JobSpec
 
 NUM_PREFIXES = 10
@@ -75,7 +76,7 @@ class Forecasts:
         self._kind = kind
         self._budget = budget
         self._plan = plan
-        self._rows = plan.planned_rows()
+        self._rows = planned_rows(plan)
         self._found = self._forecast(config, budget.num_blocks, self._rows)
 
     def as_it_is(self) -> Forecast:

@@ -1,6 +1,5 @@
 """What a job file asks for, and what it will take: known before a weight is loaded."""
 
-import json
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -17,7 +16,8 @@ from batchrunner.engine.build_scheduler import limits_for
 from batchrunner.engine.limits import Limits
 from batchrunner.engine.memory import Budget, activation_bytes, budget_for, free_host_bytes
 from batchrunner.engine.models import ModelFiles, find_model
-from batchrunner.errors import LockedError, ModelError, OutputError, StorageError, described
+from batchrunner.engine_spec import EngineConfig
+from batchrunner.errors import LockedError, OutputError, StorageError, described
 from batchrunner.identity import ID_BYTES
 from batchrunner.plan.figures import JobFilePlan, WhatIf
 from batchrunner.plan.job_plan import Room
@@ -50,8 +50,6 @@ def plan_job_file(job_file: JobFile, on_rows: OnRows = lambda name, count: None,
     Raises what reading input raises, ModelError, DeviceError, StorageError.
     """
     files = find_model(job_file.model)
-    if not files.has_tokenizer:
-        raise ModelError(f"model {files.folder}: has no tokenizer, which prompts need")
     try:
         with ExitStack() as stack:
             return _plan(job_file, files, on_rows, num_shards, stack)
@@ -61,14 +59,13 @@ def plan_job_file(job_file: JobFile, on_rows: OnRows = lambda name, count: None,
 
 def _plan(job_file: JobFile, files: ModelFiles, on_rows: OnRows, num_shards: int, stack: ExitStack) -> JobFilePlan:
     from batchrunner.engine.device import device_for  # torch and transformers take seconds to import
-    from batchrunner.engine.tokenizer import Tokenizer
 
+    tokenizer = files.tokenizer_of_prompts()
     config, device = job_file.engine, device_for(job_file.engine)
     shape = ModelShape.from_config(files.folder / "config.json", config.dtype_on(device.type))
     limits = limits_for(config, device.type)
-    budget = _budget(job_file, files, shape, device, limits)
+    budget = _budget(config, shape, device, limits)
     speeds = known_speeds(shape, config, device)
-    tokenizer = Tokenizer(files.folder)
     temporary = Path(stack.enter_context(TemporaryDirectory(prefix="batchrunner-")))
     places = [stack.enter_context(_place(job, temporary / job.name)) for job in job_file.jobs]
     asked, num_requests = [], []
@@ -107,8 +104,7 @@ class _Counter:
         self._on_rows(self._name, self._count)
 
 
-def _budget(job_file: JobFile, files: ModelFiles, shape: ModelShape, device: "torch.device", limits: Limits) -> Budget:
-    config_json = json.loads((files.folder / "config.json").read_text())
+def _budget(config: EngineConfig, shape: ModelShape, device: "torch.device", limits: Limits) -> Budget:
     free = free_host_bytes()
     if device.type == "cuda":
         import torch
@@ -117,13 +113,13 @@ def _budget(job_file: JobFile, files: ModelFiles, shape: ModelShape, device: "to
     activations = activation_bytes(
         limits.max_batch_tokens,
         shape.hidden,
-        int(config_json.get("intermediate_size") or 4 * shape.hidden),
+        shape.widest,
         min(limits.max_running, limits.max_batch_tokens),
         shape.vocabulary,
         shape.dtype_bytes,
     )
     free -= shape.weight_bytes
-    return budget_for(job_file.engine, device.type, free, shape.kv_bytes_per_token, shape.weight_bytes, activations)
+    return budget_for(config, device.type, free, shape.kv_bytes_per_token, shape.weight_bytes, activations)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,9 @@ import pytest
 from jobs_for_tests import SilentProgress, job_file, write_jsonl
 
 from batchrunner.cache_folder import cache_folder
-from batchrunner.engine.engine import Engine
 from batchrunner.engine.request import Request
 from batchrunner.errors import DataError
+from batchrunner.generate.engine import Engine
 from batchrunner.run.submit import run_job_file
 from batchrunner.run.summary import Summary
 

@@ -65,7 +65,7 @@ class Forest:
 
 def num_computed(report: SimReport) -> int:
     """Prompt tokens, with all that was computed again."""
-    return report.num_prompt_tokens - report.num_cached_tokens + report.num_recomputed_tokens
+    return report.counters.num_computed_prompt_tokens
 
 
 @pytest.mark.parametrize("block_size", [1, 16])

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from jobs_for_tests import SilentProgress, answers, job_file, write_jsonl
 
-from batchrunner.engine.engine import Engine
 from batchrunner.engine.request import Completion, Request
 from batchrunner.errors import ModelError
+from batchrunner.generate.engine import Engine
 from batchrunner.planning import plan_job_file
 from batchrunner.run import feed
 from batchrunner.run.job_run import JobRun

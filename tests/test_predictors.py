@@ -60,7 +60,7 @@ def test_the_oracle_knows_its_requests_and_no_others() -> None:
 
 
 def test_predictors_need_no_torch() -> None:
-    names = ["history", "max_tokens", "oracle", "predictor", "signals", "small_model", "small_model_engine"]
+    names = ["history", "max_tokens", "oracle", "predictor", "signals", "small_model", "build_predictor"]
     code = "".join(f"import batchrunner.engine.predictors.{name}\n" for name in names)
     code += "import sys; assert not {'torch', 'transformers'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

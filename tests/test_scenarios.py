@@ -80,4 +80,4 @@ def test_the_crossover_moves_with_model_device_and_link() -> None:
 
 
 def test_agents_find_98_percent_of_their_prompts_in_the_cache() -> None:
-    assert scenarios.agents().hit_rate >= 0.98
+    assert scenarios.agents().counters.hit_rate >= 0.98

@@ -80,6 +80,13 @@ def test_dtype_is_the_configs_unless_one_is_asked_for() -> None:
     assert ModelShape.from_config(GPT2).dtype_bytes == 4  # says nothing
 
 
+def test_the_widest_layer_is_known_and_no_part_of_what_speeds_are_kept_by() -> None:
+    assert ModelShape.from_config(MISTRAL).widest == 14336
+    assert ModelShape.from_config(GPT2).widest == 4 * 768  # n_inner is null
+    assert ModelShape.from_config(GPT2 | {"n_inner": 100}).widest == 100
+    assert "widest" not in repr(ModelShape.from_config(MISTRAL))
+
+
 def test_the_text_part_of_a_model_that_sees_pictures() -> None:
     assert ModelShape.from_config({"model_type": "mistral3", "text_config": MISTRAL}) == ModelShape.from_config(MISTRAL)
 

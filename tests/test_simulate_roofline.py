@@ -24,6 +24,7 @@ MODEL = ModelShape(
     num_active_parameters=1080,
     num_embedding_parameters=0,
     dtype_bytes=2,
+    widest=32,
 )
 KV_BYTES = 2 * 3 * 1 * 4 * 2
 DEVICE = Device(

@@ -39,7 +39,7 @@ def run_fixed(rows: list[SimRow], scheduling_seconds: float = 0.0, **options: ob
 def test_the_same_load_gives_the_same_report() -> None:
     first, second = (run(sharegpt_like(100, seed=3), kv_tokens=8192, policy="mlfq") for _ in range(2))
     assert first.to_dict() == second.to_dict()
-    assert first.num_preemptions + first.num_displacements > 0
+    assert first.counters.num_preemptions + first.counters.num_displacements > 0
     assert run(sharegpt_like(100, seed=4), kv_tokens=8192, policy="mlfq").to_dict() != first.to_dict()
 
 
@@ -47,7 +47,7 @@ def test_every_token_is_given_and_none_more() -> None:
     rows = sharegpt_like(200)
     report = run(rows, kv_tokens=16384)
     assert report.num_rows == 200
-    assert report.num_output_tokens == sum(row.num_output_tokens for row in rows)
+    assert report.counters.num_output_tokens == sum(row.num_output_tokens for row in rows)
     assert 0 < report.share_of_limit < 1
     assert report.makespan_seconds == max(report.end_seconds.values())
 
@@ -83,10 +83,10 @@ def test_preemption_auto_is_as_good_as_the_better_of_the_two(load: list[SimRow],
         for preemption in ("auto", "swap", "recompute")
     }
     auto = reports.pop("auto")
-    assert auto.num_preemptions > 0
-    assert (auto.num_blocks_from_host > 0) == swaps
+    assert auto.counters.num_preemptions > 0
+    assert (auto.counters.num_blocks_from_host > 0) == swaps
     assert auto.makespan_seconds <= 1.05 * min(report.makespan_seconds for report in reports.values())
-    assert reports["swap"].num_recomputed_tokens < reports["recompute"].num_recomputed_tokens
+    assert reports["swap"].counters.num_recomputed_tokens < reports["recompute"].counters.num_recomputed_tokens
 
 
 def test_rows_come_when_they_come() -> None:
@@ -103,7 +103,7 @@ def test_a_conversation_goes_on_when_it_was_answered_and_finds_itself_in_the_cac
     assert [report.end_seconds[row] for row in range(6)] == [16, 16, 32, 32, 48, 48]
     assert report.mean_waiting_seconds == 1  # each waits for one step from the end of the turn before
     # The last token of an answer is never computed: 47 of 48 tokens, 79 of 80, of which whole blocks are found.
-    assert report.hit_rate == 2 * (32 + 64) / sum(len(row.token_ids) for row in rows)
+    assert report.counters.hit_rate == 2 * (32 + 64) / sum(len(row.token_ids) for row in rows)
 
 
 def test_rows_that_can_never_be_answered_are_counted() -> None:

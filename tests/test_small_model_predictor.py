@@ -13,9 +13,9 @@ from predictor_requests import ended, request
 from batchrunner import SamplingParams
 from batchrunner.engine.predictors.kept_estimates import KeptEstimates
 from batchrunner.engine.predictors.small_model import SmallModel
-from batchrunner.engine.predictors.small_model_engine import SmallModelAnswers
 from batchrunner.engine.request import Request
 from batchrunner.errors import UsageError
+from batchrunner.generate.small_model import SmallModelAnswers
 
 # Small model
 
@@ -100,7 +100,7 @@ def ending_model(chat_model: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 def lengths_by_engine(model: Path, prompts: Sequence[Any], sampling: SamplingParams) -> list[int]:
-    from batchrunner.engine.engine import Engine
+    from batchrunner import Engine
 
     with Engine(str(model), kv_tokens=2048) as engine:
         assert engine.tokenizer is not None

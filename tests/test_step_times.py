@@ -4,10 +4,10 @@ import pytest
 from pydantic import TypeAdapter
 from schedulers import schedule_of as schedule
 
-from batchrunner.engine.engine import Engine
 from batchrunner.engine.prefix_groups import NO_GROUPS, GroupRule, group_by_prefix
 from batchrunner.engine.step_times import NUM_STEPS, StepTime, StepTimes
 from batchrunner.engine.step_work import StepWork
+from batchrunner.generate.engine import Engine
 from batchrunner.kernels.attention_work import Segment
 from batchrunner.spec import SamplingParams
 

@@ -9,8 +9,8 @@ import pytest
 from jobs_for_tests import SilentProgress, answers, job_file, read_output, run, write_jsonl
 
 from batchrunner import SamplingParams
-from batchrunner.engine.engine import Engine
 from batchrunner.errors import DataError, LockedError, OutputError, StorageError
+from batchrunner.generate.engine import Engine
 from batchrunner.run.lock import output_lock
 from batchrunner.run.submit import run_job_file
 

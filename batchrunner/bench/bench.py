@@ -14,7 +14,7 @@ from batchrunner.engine.device import device_for
 from batchrunner.engine.models import find_model
 from batchrunner.engine_spec import EngineConfig
 from batchrunner.errors import DeviceError
-from batchrunner.planned_engine import Engine
+from batchrunner.generate.engine import Engine
 
 
 def run_bench(

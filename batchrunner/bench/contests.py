@@ -11,7 +11,7 @@ from batchrunner.engine.model_runner import ModelRunner
 from batchrunner.engine.models import ModelFiles
 from batchrunner.engine.prefix_groups import NO_GROUPS, GroupRule
 from batchrunner.engine_spec import EngineConfig
-from batchrunner.planned_engine import Engine
+from batchrunner.generate.engine import Engine
 
 SEATS = 16  # of the contest of batchings: a static batch waits for its longest answer, the more so the fewer there are
 

@@ -15,7 +15,7 @@ from batchrunner.engine.linear import PackedLinear, PlainLinear
 from batchrunner.engine.model_runner import ModelRunner
 from batchrunner.engine.output_head import ScreenedHead
 from batchrunner.errors import UsageError
-from batchrunner.planned_engine import Engine
+from batchrunner.generate.engine import Engine
 
 NUM_PROMPT = 32
 NUM_OUTPUT = 16  # tokens of each request; the median of the steps counts

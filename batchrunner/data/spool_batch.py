@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from batchrunner.data.prompts import Prompt
-from batchrunner.identity import ID_BYTES, question_hasher
+from batchrunner.identity import ID_BYTES, TOKEN_BYTES, question_hasher
 from batchrunner.spec import SamplingParams
 
 SCHEMA = pa.schema(
@@ -34,7 +34,6 @@ SCHEMA = pa.schema(
         ("error", pa.string()),
     ]
 )
-TOKEN_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True)

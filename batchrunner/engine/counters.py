@@ -39,6 +39,11 @@ class Counters:
         return self.num_cached_tokens / self.num_prompt_tokens if self.num_prompt_tokens else 0.0
 
     @property
+    def num_computed_prompt_tokens(self) -> int:
+        """Those that were not found, and all tokens computed again."""
+        return self.num_prompt_tokens - self.num_cached_tokens + self.num_recomputed_tokens
+
+    @property
     def block_utilisation(self) -> float:
         """Share of the KV slots in block tables that hold a token; the rest is the unused end of last blocks."""
         return self.num_used_slots / self.num_held_slots if self.num_held_slots else 1.0

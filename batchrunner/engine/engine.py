@@ -1,8 +1,7 @@
 """The engine: requests in, tokens out, one step at a time."""
 
 import warnings
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -11,36 +10,41 @@ from batchrunner.engine.build_scheduler import build_scheduler, limits_for
 from batchrunner.engine.counters import Counters
 from batchrunner.engine.device import device_for
 from batchrunner.engine.fingerprint import model_fingerprint
-from batchrunner.engine.generate import generate
 from batchrunner.engine.model_runner import ModelRunner
 from batchrunner.engine.models import ModelFiles, find_model
 from batchrunner.engine.options import engine_config
 from batchrunner.engine.predictors.build_predictor import build_predictor
 from batchrunner.engine.predictors.history import History
+from batchrunner.engine.predictors.small_model import AnswerLengths
 from batchrunner.engine.quarantine import Quarantine
 from batchrunner.engine.request import Completion, Request
 from batchrunner.engine.step_runner import StepRunner
 from batchrunner.engine.step_times import StepTimes
 from batchrunner.engine.tiers.keeping import keep_prefixes
-from batchrunner.engine.tokenizer import Tokenizer, cut_at_stop
+from batchrunner.engine.tokenizer import cut_at_stop
 from batchrunner.errors import RowError, TierError, UsageError
 from batchrunner.spec import SamplingParams
 
 
-class Engine:
-    """A loaded model with its scheduler, KV pool and prefix cache. Use it as a context manager.
+class EngineCore:
+    """A loaded model with its scheduler, KV pool and prefix cache: requests are added, and every step brings tokens.
 
-    model: a folder in Hugging Face layout, a .gguf file, package:NAME/FILE, or a hub id. The options are those of
-    `engine:` in a job file (EngineConfig). history: lengths of earlier answers, by group; with `lengths: history` it
-    learns on. Raises ModelError, DeviceError, StorageError (the disk tier), UsageError (unknown option).
+    Use it as a context manager. small_model: what the model that `lengths` names answers; None where it names none. See
+    Engine for the rest.
     """
 
-    def __init__(self, model: str | Path | ModelFiles, history: History | None = None, **options: Any) -> None:
+    def __init__(
+        self,
+        model: str | Path | ModelFiles,
+        history: History | None = None,
+        small_model: AnswerLengths | None = None,
+        **options: Any,
+    ) -> None:
         self.config = engine_config(options)
         self.files = model if isinstance(model, ModelFiles) else find_model(str(model))
         device = device_for(self.config)
         self.device_kind = device.type
-        self.tokenizer = Tokenizer(self.files.folder) if self.files.has_tokenizer else None
+        self.tokenizer = self.files.tokenizer
         runner = ModelRunner(self.files, device, self.config.dtype, self.config.quantization)
         self.context_len = runner.context_len
         self.eos_token_ids = runner.eos_token_ids
@@ -52,8 +56,7 @@ class Engine:
         self.runner: StepRunner = runner
         self._is_closed = False
         self._is_between_steps = True
-        self._on_close = ExitStack()
-        self.predictor = build_predictor(self.config, self._prompt_text, history or History(), self._on_close)
+        self.predictor = build_predictor(self.config, self.prompt_text, history or History(), small_model)
         self.scheduler = build_scheduler(
             self.config,
             memory.budget.num_blocks,
@@ -79,7 +82,6 @@ class Engine:
         try:
             self._keep_prefixes()
         finally:
-            self._on_close.close()
             self.runner.close()
 
     def _keep_prefixes(self) -> None:
@@ -209,26 +211,6 @@ class Engine:
             error=request.error,
         )
 
-    def generate(
-        self,
-        prompts: Sequence[str | Sequence[int]],
-        sampling: SamplingParams | Sequence[SamplingParams] | None = None,
-        on_finished: Callable[[int], None] | None = None,
-    ) -> list[Completion]:
-        """Answer prompts (texts, or token ids) and return the completions in their order.
-
-        sampling: one for all or one for each. on_finished is told the index of each prompt as it ends. A prompt that
-        cannot be answered has a completion with `error` set; the others are unharmed.
-
-        Raises UsageError if the numbers of prompts and of sampling parameters differ, or for a text without tokenizer.
-        """
-        return generate(self, prompts, sampling, on_finished)
-
-    def in_order(self, prompts: Sequence[Sequence[int]], sampling: Sequence[SamplingParams]) -> Sequence[int]:
-        """The indexes of prompts in the order in which generate() asks them."""
-        indexes = range(len(prompts))
-        return sorted(indexes, key=lambda index: list(prompts[index])) if self.config.policy == "prefix" else indexes
-
     def encode(self, prompt: str | Sequence[int]) -> list[int]:
         """A prompt's token ids. Raises UsageError for a text if the model has no tokenizer."""
         if not isinstance(prompt, str):
@@ -237,7 +219,7 @@ class Engine:
             raise UsageError(f"{self.files.folder} has no tokenizer: give prompts as token ids")
         return self.tokenizer.encode_prompt(prompt)
 
-    def _prompt_text(self, request: Request) -> str:
+    def prompt_text(self, request: Request) -> str:
         return "" if self.tokenizer is None else self.tokenizer.decode(request.token_ids[: request.num_prompt_tokens])
 
     def _text(self, request: Request) -> str:

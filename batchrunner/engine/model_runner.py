@@ -91,7 +91,9 @@ class ModelRunner:
         self.substitutions = Substitution(self.model, self.layers, self.kernels, make_linear).run()
         self.substitutions.num_other_modules += head is not None
         if quantization == "int8":
-            self.substitutions.quantized = quantize(self.model, files, self.context_len, self.layers, self.kernels)
+            self.substitutions.quantized = quantize(
+                self.model, files.tokenizer, self.context_len, self.layers, self.kernels
+            )
         self.group_rule = NO_GROUPS if isinstance(self.kernels, TorchKernels) else GROUP_RULES[device.type]
         self.step_times = StepTimes()
 

@@ -9,28 +9,43 @@ import shutil
 import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from batchrunner.cache_folder import cache_folder
 from batchrunner.errors import ModelError
 
+if TYPE_CHECKING:
+    from batchrunner.engine.tokenizer import Tokenizer
+
 GGUF_FORMAT = 1  # raise it when the conversion changes what it writes
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt")
+_TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json")
 _CONTENT = ("*.json", "*.safetensors", "*.jinja", "*.model", "*.txt")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ModelFiles:
     """A local folder in Hugging Face layout. fingerprint: a digest of all that decides the model's answers."""
 
     folder: Path
     fingerprint: str
 
-    @property
-    def has_tokenizer(self) -> bool:
-        names = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json")
-        return any((self.folder / name).exists() for name in names)
+    @cached_property
+    def tokenizer(self) -> "Tokenizer | None":
+        """None where there is none. Loaded once, for all who ask. Raises ModelError."""
+        if not any((self.folder / name).exists() for name in _TOKENIZER_FILES):
+            return None
+        from batchrunner.engine.tokenizer import Tokenizer  # transformers takes seconds to import
+
+        return Tokenizer(self.folder)
+
+    def tokenizer_of_prompts(self) -> "Tokenizer":
+        """Raises ModelError, also where there is none."""
+        if self.tokenizer is None:
+            raise ModelError(f"model {self.folder}: has no tokenizer, which prompts need")
+        return self.tokenizer
 
 
 def find_model(name: str) -> ModelFiles:

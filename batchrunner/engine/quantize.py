@@ -13,7 +13,6 @@ from batchrunner.engine.attention import LayerShape
 from batchrunner.engine.dry_run import DryRun, DryWork
 from batchrunner.engine.int8 import SMOOTHING, Int8Linear, activation_levels
 from batchrunner.engine.linear import PlainLinear
-from batchrunner.engine.models import ModelFiles
 from batchrunner.engine.tokenizer import Tokenizer
 from batchrunner.kernels.cpu.build import BuildError
 from batchrunner.kernels.cpu.int8_rows import CInt8Rows
@@ -26,10 +25,12 @@ _MAX_TOKENS = 512
 
 
 @torch.inference_mode()
-def quantize(model: Any, files: ModelFiles, context_len: int, layers: Sequence[LayerShape], kernels: Kernels) -> str:
+def quantize(
+    model: Any, tokenizer: Tokenizer | None, context_len: int, layers: Sequence[LayerShape], kernels: Kernels
+) -> str:
     """Quantise the linear layers that the text reaches, in place; returns what was done, for the report."""
     vocabulary = model.get_input_embeddings().num_embeddings
-    token_ids = _calibration_token_ids(vocabulary, files)[:context_len]
+    token_ids = _calibration_token_ids(vocabulary, tokenizer)[:context_len]
     maxima: dict[nn.Module, Tensor] = {}
 
     def enter(module: nn.Module, args: tuple[Tensor, ...]) -> None:
@@ -67,9 +68,9 @@ def _replace(parent: Any, maxima: dict[nn.Module, Tensor], rows: Int8Rows) -> in
     return num_replaced
 
 
-def _calibration_token_ids(vocabulary: int, files: ModelFiles) -> list[int]:
-    if files.has_tokenizer:
-        found = Tokenizer(files.folder).encode_prompt(_TEXT.read_text(encoding="utf-8"))
+def _calibration_token_ids(vocabulary: int, tokenizer: Tokenizer | None) -> list[int]:
+    if tokenizer is not None:
+        found = tokenizer.encode_prompt(_TEXT.read_text(encoding="utf-8"))
         return [token_id for token_id in found if token_id < vocabulary][:_MAX_TOKENS]
     generator = torch.Generator().manual_seed(0)
     token_ids: list[int] = torch.randint(vocabulary, (_MAX_TOKENS,), generator=generator).tolist()

@@ -11,7 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-TOKEN_BYTES = 4
+from batchrunner.identity import TOKEN_BYTES
+
 PIECE_TOKENS = 64
 PIECE_BYTES = PIECE_TOKENS * TOKEN_BYTES
 SCHEMA = pa.schema([("row", pa.int64()), ("piece", pa.large_binary())])

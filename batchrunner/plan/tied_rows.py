@@ -7,7 +7,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from batchrunner.plan.prompt_pieces import PIECE_TOKENS, TOKEN_BYTES, Ints
+from batchrunner.identity import TOKEN_BYTES
+from batchrunner.plan.prompt_pieces import PIECE_TOKENS, Ints
 
 SORTED_BY = pa.schema([("tie", pa.int64()), ("piece", pa.large_binary()), ("row", pa.int64())])
 SETTLED = -1

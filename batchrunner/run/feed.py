@@ -6,7 +6,7 @@ from heapq import merge
 from itertools import chain, islice
 
 from batchrunner.data.spool import SpooledRequest
-from batchrunner.engine.engine import Engine
+from batchrunner.engine.engine import EngineCore
 from batchrunner.engine.request import Completion, Request
 from batchrunner.engine_spec import SmallModel
 from batchrunner.errors import RowError
@@ -40,7 +40,9 @@ class Feed:
     refuse is told the job, the request id and the error of a request that the engine does not take.
     """
 
-    def __init__(self, engine: Engine, jobs: list[JobRun], refuse: Callable[[JobRun, bytes, Completion], None]) -> None:
+    def __init__(
+        self, engine: EngineCore, jobs: list[JobRun], refuse: Callable[[JobRun, bytes, Completion], None]
+    ) -> None:
         self.owners: dict[Request, JobRun] = {}
         self._engine = engine
         self._refuse = refuse

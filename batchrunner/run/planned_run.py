@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from batchrunner.engine.engine import Engine
+from batchrunner.engine.engine import EngineCore
 from batchrunner.engine.predictors.history import History
 from batchrunner.engine.request import Request
 from batchrunner.errors import ModelError
@@ -23,6 +23,7 @@ from batchrunner.simulate.forecast import Forecaster
 from batchrunner.simulate.forecast_parts import RunForecast
 from batchrunner.simulate.model_shape import ModelShape
 from batchrunner.simulate.pace import pace_of
+from batchrunner.simulate.planned_rows import planned_rows
 from batchrunner.simulate.speed_fit import fit
 
 MIN_STEPS = 24  # measured, before they say how fast the machine is
@@ -35,7 +36,7 @@ class PlannedRun:
     Where the sizes of the model's family are not known there is a plan, but no forecast.
     """
 
-    def __init__(self, jobs: Sequence[JobRun], engine: Engine, known: History, folder: Path) -> None:
+    def __init__(self, jobs: Sequence[JobRun], engine: EngineCore, known: History, folder: Path) -> None:
         self._jobs = list(jobs)
         self._engine = engine
         self._shape = _shape_of(engine)
@@ -126,10 +127,10 @@ class PlannedRun:
         budget, config = self._engine.budget, self._engine.config
         kind = self._engine.device_kind
         forecaster = Forecaster(config, shape, self._speeds, kind, budget.num_blocks, budget.num_host_blocks)
-        return forecaster.forecast(self.plan.planned_rows())
+        return forecaster.forecast(planned_rows(self.plan))
 
 
-def _shape_of(engine: Engine) -> ModelShape | None:
+def _shape_of(engine: EngineCore) -> ModelShape | None:
     folder, dtype = engine.files.folder, engine.config.dtype_on(engine.device_kind)
     try:
         return ModelShape.from_config(folder / "config.json", dtype)

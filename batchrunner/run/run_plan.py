@@ -12,8 +12,6 @@ from batchrunner.engine_spec import EngineConfig
 from batchrunner.plan.job_plan import Floats, Ints, JobPlan, Mask, Pace, Room, Rows, plan_job
 from batchrunner.plan.known_whole import num_known_whole
 from batchrunner.plan.prefix_order import PrefixOrder, order_by_prefix
-from batchrunner.simulate.forecast import PlannedRows
-from batchrunner.simulate.loads import SimRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +25,13 @@ class JobToPlan:
 
 
 class RunPlan:
-    """jobs: one plan for each. num_to_compute: prompt tokens of all jobs together, when memory is enough; num_least: in
+    """asked, jobs: one plan for each. num_to_compute: prompt tokens of all jobs together, when memory is enough; num_least: in
     the order of the prefix tree itself."""
 
     def __init__(
         self, asked: Sequence[JobToPlan], jobs: Sequence[JobPlan], num_to_compute: int, num_least: int
     ) -> None:
-        self._asked = asked
+        self.asked = asked
         self.jobs = list(jobs)
         self.num_to_compute = num_to_compute
         self.num_least = num_least
@@ -59,33 +57,15 @@ class RunPlan:
         """All jobs' rows, job after job, each in the order of its prefixes."""
         orders = [job.order for job in self.jobs]
         return PrefixOrder(
-            _joined([order.rows for order in orders]),
-            _joined([order.num_tokens for order in orders]),
-            _joined([order.num_shared for order in orders]),
+            joined([order.rows for order in orders]),
+            joined([order.num_tokens for order in orders]),
+            joined([order.num_shared for order in orders]),
         )
 
     @property
     def expected_output(self) -> Floats:
         """Tokens of the answers, in that order."""
         return np.concatenate([job.lengths.expected for job in self.jobs])
-
-    def planned_rows(self) -> PlannedRows:
-        """The rows of all jobs in the order of the run, for a forecast."""
-        outputs = [job.lengths.drawn[job.run.positions] for job in self.jobs]
-        num_prompt = [job.order.num_tokens[job.run.positions] for job in self.jobs]
-        num_new = [job.num_new for job in self.jobs]
-        return PlannedRows(_joined(num_prompt), _joined(num_new), _joined(outputs), self.num_to_compute, self._sim_rows)
-
-    def _sim_rows(self, places: Ints, num_output: Ints) -> list[SimRow]:
-        """places: in the order of the run, ascending."""
-        found: list[SimRow] = []
-        first = 0
-        for asked, plan in zip(self._asked, self.jobs, strict=True):
-            chosen = (places >= first) & (places < first + len(plan.order))
-            rows, seeds = plan.rows[places[chosen] - first], places[chosen] + 1
-            found += _sim_rows(asked, rows, num_output[chosen], seeds)
-            first += len(plan.order)
-        return found
 
 
 class Planner:
@@ -161,22 +141,6 @@ def _batches(asked: Sequence[JobToPlan], firsts: list[int]) -> Iterator[pa.Recor
             yield pa.RecordBatch.from_arrays(arrays, schema=batch.schema)
 
 
-def _sim_rows(asked: JobToPlan, rows: Ints, num_output: Ints, seeds: Ints) -> list[SimRow]:
-    columns = asked.spool.table.select(["max_tokens", "priority", "ignore_eos"]).take(pa.array(rows)).to_pylist()
-    prompts = asked.spool.token_ids(rows)
-    return [
-        SimRow(
-            token_ids=prompt,
-            max_tokens=of_row["max_tokens"],
-            num_output_tokens=max(1, length),
-            answer_seed=seed,
-            priority=of_row["priority"],
-            ignore_eos=of_row["ignore_eos"],
-            group=asked.group,
-        )
-        for of_row, prompt, length, seed in zip(columns, prompts, num_output.tolist(), seeds.tolist(), strict=True)
-    ]
-
-
-def _joined(parts: Sequence[Ints]) -> Ints:
+def joined(parts: Sequence[Ints]) -> Ints:
+    """One after the other; there may be none."""
     return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)

@@ -6,12 +6,12 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
-from batchrunner.engine.engine import Engine
 from batchrunner.engine.fingerprint import model_fingerprint
 from batchrunner.engine.models import find_model
 from batchrunner.engine.request import Completion, Request
 from batchrunner.engine.tokenizer import Tokenizer
-from batchrunner.errors import DataError, ModelError, StorageError, TierError
+from batchrunner.errors import DataError, StorageError, TierError
+from batchrunner.generate.engine import Engine
 from batchrunner.run.budget import describe_budget
 from batchrunner.run.feed import Feed, Unfinished
 from batchrunner.run.finished import job_digest
@@ -52,9 +52,7 @@ class Runner:
     def run(self, jobs: list[JobSpec]) -> dict[str, JobSummary]:
         """Bring the jobs to their end; job name → summary. Raises Interrupted with everything saved."""
         files = find_model(self._job_file.model)
-        if not files.has_tokenizer:
-            raise ModelError(f"model {files.folder}: has no tokenizer, which prompts need")
-        tokenizer = Tokenizer(files.folder)
+        tokenizer = files.tokenizer_of_prompts()
         fingerprint = model_fingerprint(files, self._job_file.engine)
         with ExitStack() as stack:
             for job in jobs:

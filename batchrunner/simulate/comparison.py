@@ -6,12 +6,13 @@ from typing import Any
 
 from batchrunner.engine.places import Place
 from batchrunner.engine.predictors.oracle import Oracle
+from batchrunner.engine.predictors.predictor import TextOf
 from batchrunner.engine_spec import EngineConfig
 from batchrunner.simulate.device import Device
 from batchrunner.simulate.loads import SimRow
 from batchrunner.simulate.model_shape import ModelShape
 from batchrunner.simulate.report import SimReport
-from batchrunner.simulate.simulator import Simulator, TextOf
+from batchrunner.simulate.simulator import Simulator
 from batchrunner.simulate.sizes import prefill_seconds
 
 

@@ -59,8 +59,7 @@ class Part:
     @property
     def num_to_compute(self) -> int:
         """Prompt tokens, and all tokens computed again."""
-        report = self.report
-        return report.num_prompt_tokens - report.num_cached_tokens + report.num_recomputed_tokens
+        return self.report.counters.num_computed_prompt_tokens
 
     @property
     def steady_seconds(self) -> float:

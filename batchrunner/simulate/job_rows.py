@@ -9,12 +9,12 @@ from batchrunner.data.prompts import Encoder, Prompt, PromptBuilder
 from batchrunner.data.rows import Row, read_rows
 from batchrunner.data.sources import find_inputs
 from batchrunner.engine.models import find_model, local_path
+from batchrunner.engine.predictors.predictor import TextOf
 from batchrunner.engine.request import Request
 from batchrunner.errors import RowError
 from batchrunner.identity import question_digest
 from batchrunner.simulate.lengths import Lengths
 from batchrunner.simulate.loads import SimRow
-from batchrunner.simulate.simulator import TextOf
 from batchrunner.spec import JobFile, JobSpec, SamplingParams
 
 

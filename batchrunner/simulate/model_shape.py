@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
@@ -32,6 +32,7 @@ class ModelShape:
     num_active_parameters: int  # multiplied for one sampled token: the output layer counts, embeddings do not
     num_embedding_parameters: int  # looked up and never multiplied: tokens (unless tied to the output) and positions
     dtype_bytes: int
+    widest: int = field(repr=False)  # layer; what was measured of a model is kept by the repr of the other sizes
 
     @property
     def num_output_parameters(self) -> int:
@@ -168,4 +169,5 @@ def _sizes(config: _Config, family: Family) -> dict[str, int]:
         "num_parameters": multiplied + embedding,
         "num_active_parameters": multiplied - num_idle,
         "num_embedding_parameters": embedding,
+        "widest": config.number("intermediate_size", 4 * hidden),
     }

@@ -10,6 +10,9 @@ import numpy as np
 from batchrunner.engine.counters import Counters
 from batchrunner.simulate.series import Series
 
+# The report's own num_steps leaves out those that compute nothing; slots are sums over some steps.
+_NOT_SHOWN = {"num_steps", "num_held_slots", "num_used_slots"}
+
 
 @dataclass(slots=True)
 class Tally:
@@ -33,8 +36,8 @@ class SimReport:
 
     waiting: from a row's arrival to its first token; latency: to its end. idle_slot_share: of steps x the most requests
     that ran at once, the part that gave no token. share_of_limit: the least time for the work at the device's peaks
-    over the makespan. refused: rows that can never be answered, by kind of error. most_held_blocks: by running requests
-    at once, shared ones counted once. end_seconds: of each answered row.
+    over the makespan. counters: the scheduler's. refused: rows that can never be answered, by kind of error.
+    most_held_blocks: by running requests at once, shared ones counted once. end_seconds: of each answered row.
     """
 
     num_rows: int
@@ -49,21 +52,8 @@ class SimReport:
     p99_waiting_seconds: float
     mean_latency_seconds: float
     p99_latency_seconds: float
-    hit_rate: float
-    num_preemptions: int
-    num_displacements: int
-    num_thrashes: int
-    num_prompt_tokens: int
-    num_cached_tokens: int
-    num_recomputed_tokens: int
-    num_output_tokens: int
-    num_computed_tokens: int
+    counters: Counters
     num_blocks: int
-    num_blocks_to_host: int
-    num_blocks_from_host: int
-    num_blocks_to_disk: int
-    num_blocks_from_disk: int
-    block_utilisation: float
     num_steps: int
     most_running: int
     most_held_blocks: int
@@ -95,21 +85,8 @@ class SimReport:
             p99_waiting_seconds=float(np.quantile(waiting, 0.99)),
             mean_latency_seconds=float(latency.mean()),
             p99_latency_seconds=float(np.quantile(latency, 0.99)),
-            hit_rate=counters.hit_rate,
-            num_preemptions=counters.num_preemptions,
-            num_displacements=counters.num_displacements,
-            num_thrashes=counters.num_thrashes,
-            num_prompt_tokens=counters.num_prompt_tokens,
-            num_cached_tokens=counters.num_cached_tokens,
-            num_recomputed_tokens=counters.num_recomputed_tokens,
-            num_output_tokens=counters.num_output_tokens,
-            num_computed_tokens=counters.num_computed_tokens,
+            counters=counters,
             num_blocks=num_blocks,
-            num_blocks_to_host=counters.num_blocks_to_host,
-            num_blocks_from_host=counters.num_blocks_from_host,
-            num_blocks_to_disk=counters.num_blocks_to_disk,
-            num_blocks_from_disk=counters.num_blocks_from_disk,
-            block_utilisation=counters.block_utilisation,
             num_steps=tally.num_steps,
             most_running=tally.most_running,
             most_held_blocks=tally.most_held_blocks,
@@ -121,10 +98,12 @@ class SimReport:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """All but what there is of every row."""
+        """All but what there is of every row, and counters that say nothing by themselves."""
         values = asdict(replace(self, end_seconds={}))
         del values["end_seconds"]
-        return {**values, "series": self.series.to_dict()}
+        counters = {name: count for name, count in values.pop("counters").items() if name not in _NOT_SHOWN}
+        rates = {"hit_rate": self.counters.hit_rate, "block_utilisation": self.counters.block_utilisation}
+        return {**counters, **rates, **values, "series": self.series.to_dict()}
 
 
 def _since(ready_seconds: Sequence[float], seconds: dict[int, float]) -> "np.ndarray[Any, np.dtype[np.float64]]":

@@ -4,19 +4,20 @@ The loop is the engine's: schedule, run, update. Running a step moves the clock 
 each request's next token from what the load says its answer is.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 
 from batchrunner.engine.build_scheduler import build_foresight, build_scheduler, limits_for
 from batchrunner.engine.places import Place
 from batchrunner.engine.predictors.build_predictor import build_predictor
 from batchrunner.engine.predictors.history import History
-from batchrunner.engine.predictors.predictor import LengthPredictor
+from batchrunner.engine.predictors.predictor import LengthPredictor, TextOf
+from batchrunner.engine.predictors.small_model import AnswerLengths
 from batchrunner.engine.request import Request
 from batchrunner.engine.scheduler import Scheduler
 from batchrunner.engine.swap_choice import MeasuredCosts
 from batchrunner.engine.tiers.tier import Tier
-from batchrunner.engine_spec import EngineConfig
+from batchrunner.engine_spec import EngineConfig, SmallModel
 from batchrunner.errors import UsageError
 from batchrunner.simulate.arrivals import Arrivals
 from batchrunner.simulate.device import Device
@@ -30,8 +31,6 @@ from batchrunner.simulate.roofline import Roofline
 from batchrunner.simulate.sim_run import Machine, SimRun
 from batchrunner.simulate.sizes import Sizes, device_kind, measured_costs
 from batchrunner.simulate.step_costs import StepCosts
-
-TextOf = Callable[[Request], str]
 
 
 class Simulator:
@@ -76,7 +75,8 @@ class Simulator:
         arrivals = Arrivals(rows, queue)
         with ExitStack() as on_close:
             if predictor is None:
-                predictor = build_predictor(self.config, self._text_of, History(), on_close)
+                small_model = self._small_model(on_close)
+                predictor = build_predictor(self.config, self._text_of, History(), small_model)
             sizes = self.sizes.at_most(_most_blocks(rows, self.config.block_size) + self.limits.max_running)
             scheduler = self._scheduler(sizes, measured, predictor)
             machine = Machine(self.costs, measured, self._device.scheduling_seconds, self.sizes.pool)
@@ -85,6 +85,17 @@ class Simulator:
         work = LeastWork.of(rows, list(run.tally.end_seconds), order, self.limits.max_running)
         least = self.costs.least_seconds(work)
         return SimReport.of(run.tally, scheduler.counters, arrivals.ready_seconds, least, self.sizes.pool)
+
+    def _small_model(self, on_close: ExitStack) -> AnswerLengths | None:
+        """The one that `lengths` names is run, not simulated."""
+        spec = self.config.lengths
+        if not isinstance(spec, SmallModel):
+            return None
+        from batchrunner.generate.small_model import small_model_for  # loads torch
+
+        answers = small_model_for(spec, self.config.device, self._text_of)
+        on_close.callback(answers.close)
+        return answers
 
     def _scheduler(self, sizes: Sizes, measured: MeasuredCosts, predictor: LengthPredictor) -> Scheduler:
         foresight = build_foresight(self.config)

@@ -43,12 +43,13 @@ def _parts(label: str, index: int) -> str:
 
 def cells(report: SimReport) -> list[str]:
     """In the order of HEADINGS."""
+    counters = report.counters
     return [
         f"{report.makespan_seconds:,.2f}",
         f"{report.output_tokens_per_second:,.0f}",
         f"{report.mean_waiting_seconds:,.2f}",
         f"{report.p99_waiting_seconds:,.2f}",
-        f"{report.hit_rate:.1%}",
-        f"{report.num_preemptions:,}" + (f" + {report.num_displacements:,}" if report.num_displacements else ""),
+        f"{counters.hit_rate:.1%}",
+        f"{counters.num_preemptions:,}" + (f" + {counters.num_displacements:,}" if counters.num_displacements else ""),
         f"{report.share_of_limit:.0%}",
     ]

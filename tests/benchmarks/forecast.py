@@ -34,7 +34,7 @@ def main(model: str, files: list[str]) -> None:
             job_file = _job_file(model, Path(path).resolve(), Path(folder), int(kv_tokens or KV_TOKENS))
             plan = plan_job_file(job_file)
             run = run_job_file(job_file, LineProgress(Console(stderr=True))).run
-        computed = run.num_prompt_tokens - run.num_cached_tokens + run.num_recomputed_tokens
+        computed = run.num_computed_prompt_tokens
         print(
             f"| {Path(path).stem} | {plan.forecast.num_tokens_to_compute:,} | {computed:,} "
             f"| {run.forecast_seconds:.1f} | {run.seconds:.1f} | {run.forecast_seconds / run.seconds - 1:+.1%} |",

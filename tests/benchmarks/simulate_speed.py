@@ -22,7 +22,7 @@ def simulation_seconds(num_rows: int = NUM_ROWS) -> float:
     started = time.perf_counter()
     report = simulator.run(rows)
     seconds = time.perf_counter() - started
-    assert report.num_output_tokens == num_rows * NUM_OUTPUT
+    assert report.counters.num_output_tokens == num_rows * NUM_OUTPUT
     return seconds
 
 

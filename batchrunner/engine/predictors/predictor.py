@@ -1,9 +1,11 @@
 """How many tokens will a request generate? Shortest-job-first asks, and so does who wants to know what ends soon."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from batchrunner.engine.request import Request
+
+TextOf = Callable[[Request], str]  # a request's prompt as text
 
 
 class LengthPredictor(Protocol):

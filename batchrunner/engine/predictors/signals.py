@@ -1,10 +1,10 @@
 """Prompts say how long an answer they want: "in one word", "list 5 reasons", "write an essay"."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from batchrunner.engine.predictors.calibration import Calibration
 from batchrunner.engine.predictors.kept_estimates import CAPACITY, KeptEstimates
-from batchrunner.engine.predictors.predictor import outlived
+from batchrunner.engine.predictors.predictor import TextOf, outlived
 from batchrunner.engine.predictors.signal_rules import DEFAULT_TOKENS, RULES, PromptWords
 from batchrunner.engine.request import Request
 
@@ -20,7 +20,7 @@ class Signals:
     text_of: the prompt as text; asked once a request, and once more when it ends if its guess was not kept that long.
     """
 
-    def __init__(self, text_of: Callable[[Request], str], capacity: int = CAPACITY) -> None:
+    def __init__(self, text_of: TextOf, capacity: int = CAPACITY) -> None:
         self._text_of = text_of
         self._guesses = KeptEstimates(capacity)
         self._calibration = Calibration()

@@ -6,6 +6,8 @@ from batchrunner.engine.predictors.kept_estimates import CAPACITY, KeptEstimates
 from batchrunner.engine.predictors.predictor import outlived
 from batchrunner.engine.request import Request
 
+AnswerLengths = Callable[[Sequence[Request]], Sequence[int]]
+
 
 class SmallModel:
     """answer_lengths: requests → the output tokens of each, in their order. Only it knows a model.
@@ -13,7 +15,7 @@ class SmallModel:
     It is dear, and a batch is cheaper than the same requests one by one: call prepare() with as many as there are.
     """
 
-    def __init__(self, answer_lengths: Callable[[Sequence[Request]], Sequence[int]], capacity: int = CAPACITY) -> None:
+    def __init__(self, answer_lengths: AnswerLengths, capacity: int = CAPACITY) -> None:
         self._answer_lengths = answer_lengths
         self._predictions = KeptEstimates(capacity)
 

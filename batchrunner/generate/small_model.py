@@ -1,16 +1,24 @@
 """The answers of a small model, by an engine of its own."""
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
+from batchrunner.engine.engine import EngineCore
+from batchrunner.engine.predictors.predictor import TextOf
 from batchrunner.engine.request import Completion, Request
+from batchrunner.engine_spec import SmallModel
 from batchrunner.errors import RowError, UsageError
+from batchrunner.generate.generate import generate
 from batchrunner.spec import SamplingParams
 
-if TYPE_CHECKING:
-    from batchrunner.engine.engine import Engine
-
 DEFAULT_MAX_TOKENS = 256
+KV_TOKENS = 8192  # beside the job's own model: enough for a few short answers at once
+
+
+def small_model_for(spec: SmallModel, device: str, text_of: TextOf) -> "SmallModelAnswers":
+    """The small model that `lengths` names, to be closed by the caller. device: as `engine.device`."""
+    # Without a host tier: the memory is for the large one.
+    return SmallModelAnswers(spec.model, text_of, device=device, kv_tokens=KV_TOKENS, preemption="recompute")
 
 
 class SmallModelAnswers:
@@ -29,19 +37,17 @@ class SmallModelAnswers:
     Raises what Engine raises, and UsageError for a model without tokenizer, at the first call.
     """
 
-    def __init__(
-        self, model: str, text_of: Callable[[Request], str], max_tokens: int = DEFAULT_MAX_TOKENS, **options: Any
-    ) -> None:
+    def __init__(self, model: str, text_of: TextOf, max_tokens: int = DEFAULT_MAX_TOKENS, **options: Any) -> None:
         self._model = model
         self._text_of = text_of
         self._max_tokens = max_tokens
         self._options = options
-        self._engine: Engine | None = None
+        self._engine: EngineCore | None = None
 
     def __call__(self, requests: Sequence[Request]) -> list[int]:
         engine = self._opened()
         params = [self._params(request) for request in requests]
-        completions = engine.generate([self._encode(engine, request) for request in requests], params)
+        completions = generate(engine, [self._encode(engine, request) for request in requests], params)
         answers = zip(requests, params, completions, strict=True)
         return [
             len(answer.token_ids) if _has_ended(answer, asked) else request.max_output_tokens
@@ -54,18 +60,16 @@ class SmallModelAnswers:
             self._engine.close()
             self._engine = None
 
-    def _opened(self) -> "Engine":
+    def _opened(self) -> EngineCore:
         if self._engine is None:
-            from batchrunner.engine.engine import Engine  # it imports the predictors
-
-            engine = Engine(self._model, **self._options)
+            engine = EngineCore(self._model, **self._options)
             if engine.tokenizer is None:
                 engine.close()
                 raise UsageError(f"{self._model} has no tokenizer: a model that predicts lengths must read text")
             self._engine = engine
         return self._engine
 
-    def _encode(self, engine: "Engine", request: Request) -> list[int]:
+    def _encode(self, engine: EngineCore, request: Request) -> list[int]:
         assert engine.tokenizer is not None
         text = self._text_of(request)
         if not engine.tokenizer.has_chat_template:

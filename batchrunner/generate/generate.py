@@ -2,22 +2,20 @@
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
+from batchrunner.engine.engine import EngineCore
 from batchrunner.engine.request import Completion, Request
 from batchrunner.errors import RowError, UsageError
+from batchrunner.generate.planned_order import planned_order
 from batchrunner.identity import question_digest, request_id
 from batchrunner.spec import SamplingParams
 
-if TYPE_CHECKING:
-    from batchrunner.engine.engine import Engine
-
 
 def generate(
-    engine: "Engine",
+    engine: EngineCore,
     prompts: Sequence[str | Sequence[int]],
-    sampling: SamplingParams | Sequence[SamplingParams] | None,
-    on_finished: Callable[[int], None] | None,
+    sampling: SamplingParams | Sequence[SamplingParams] | None = None,
+    on_finished: Callable[[int], None] | None = None,
 ) -> list[Completion]:
     """See Engine.generate."""
     if isinstance(prompts, str):
@@ -37,7 +35,8 @@ def generate(
             completions[index] = _failed(error, token_ids[index])
     engine.prepare(list(index_of))
     requests, indexes = list(index_of), list(index_of.values())
-    for place in engine.in_order([token_ids[index] for index in indexes], [params[index] for index in indexes]):
+    order = planned_order(engine, [token_ids[index] for index in indexes], [params[index] for index in indexes])
+    for place in order:
         request, index = requests[place], indexes[place]
         try:
             engine.add(request)
