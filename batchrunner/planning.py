@@ -76,7 +76,7 @@ def _plan(job_file: JobFile, files: ModelFiles, on_rows: OnRows, num_shards: int
         num_requests.append(int(wanted.sum()))
         del spool.request_ids  # 16 bytes a row, kept for those who ask again
         wanted &= ~is_hopeless(rows, budget.block_size, budget.num_blocks)
-        asked.append(JobToPlan(spool, rows, wanted, group_of(job)))
+        asked.append(JobToPlan(spool, rows, wanted, group_of(job), spool.token_ids))
     pa.default_memory_pool().release_unused()
     pace = pace_of(shape, speeds.speeds, device.type)
     room = Room(limits.max_running, budget.num_kv_tokens)

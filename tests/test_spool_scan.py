@@ -1,9 +1,11 @@
 """Going through all rows of a spool: what is there, and that it takes no memory."""
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from spools_for_tests import spool_of
 
@@ -42,6 +44,17 @@ def test_the_parameters_of_all_rows_are_columns(tmp_path: Path) -> None:
 
 def test_the_lengths_of_all_prompts_are_known(tmp_path: Path) -> None:
     assert spool_of(tmp_path, BROKEN).num_tokens.to_pylist() == [1, None, None, 2, None, 1, 1]
+
+
+def test_some_prompts_are_read_or_mapped_and_those_mapped_outlive_their_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spool_writer, "SEGMENT_ROWS", 2)
+    spool, rows = spool_of(tmp_path, BROKEN), np.array([6, 0, 3])
+    expected = [[ord("c")], [ord("a")], [ord("b")] * 2]
+    assert spool.token_ids(rows) == spool.mapped_token_ids(rows) == expected
+    shutil.rmtree(tmp_path / "spool")
+    assert spool.mapped_token_ids(rows) == expected
 
 
 SCAN = """

@@ -90,10 +90,7 @@ class Spool:
         )
 
     def token_ids(self, rows: npt.NDArray[np.int64]) -> list[list[int]]:
-        """The prompts of some rows that can be asked; one file after the other, so that none stays resident, but where
-        all are mapped: a run does that, and removes the files of a job that is done."""
-        if "prompts" in self.__dict__:
-            return [_token_ids(self.prompts[row]) for row in rows.tolist()]
+        """The prompts of some rows that can be asked. Read one file after the other, so that none stays resident."""
         found: list[list[int]] = [[]] * len(rows)
         order = np.argsort(rows, kind="stable")
         first, place = 0, 0
@@ -104,6 +101,10 @@ class Spool:
                 place += 1
             first += len(prompts)
         return found
+
+    def mapped_token_ids(self, rows: npt.NDArray[np.int64]) -> list[list[int]]:
+        """The same from the mapped files, which may be gone since they were mapped."""
+        return [_token_ids(self.prompts[row]) for row in rows.tolist()]
 
     def sampling(self, row: int) -> SamplingParams:
         text = self.table["sampling"][row].as_py()

@@ -47,7 +47,7 @@ class PlannedRun:
         self._known = History(lengths=known.lengths())
         self._has_forecast = False
         self._to_revise: list[int] = []  # jobs whose sample has ended
-        asked = [JobToPlan(job.spool, rows_of(job.spool, engine.context_len), job.wanted, job.group) for job in jobs]
+        asked = [_asked(job, engine.context_len) for job in jobs]
         pace = pace_of(self._shape, self._speeds, engine.device_kind)
         room = Room(engine.scheduler.limits.max_running, engine.budget.num_kv_tokens)
         self._planner = Planner(asked, folder, engine.config, pace, room)
@@ -128,6 +128,12 @@ class PlannedRun:
         kind = self._engine.device_kind
         forecaster = Forecaster(config, shape, self._speeds, kind, budget.num_blocks, budget.num_host_blocks)
         return forecaster.forecast(planned_rows(self.plan))
+
+
+def _asked(job: JobRun, context_len: int) -> JobToPlan:
+    """The files of the spool go with the end of their job; the forecast of the whole run asks for its rows still."""
+    spool = job.spool
+    return JobToPlan(spool, rows_of(spool, context_len), job.wanted, job.group, spool.mapped_token_ids)
 
 
 def _shape_of(engine: EngineCore) -> ModelShape | None:

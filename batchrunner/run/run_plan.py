@@ -1,6 +1,6 @@
 """The plan of all jobs of a run: one tree of prefixes, an order for each job, and what it comes to."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,17 +16,19 @@ from batchrunner.plan.prefix_order import PrefixOrder, order_by_prefix
 
 @dataclass(frozen=True, slots=True)
 class JobToPlan:
-    """wanted: of the spool's rows, [num_rows]. group: of the jobs whose answers are alike."""
+    """wanted: of the spool's rows, [num_rows]. group: of the jobs whose answers are alike. token_ids: the spool's
+    prompts of some rows, by whichever of its two ways suits."""
 
     spool: Spool
     rows: Rows
     wanted: Mask
     group: str
+    token_ids: Callable[[Ints], list[list[int]]]
 
 
 class RunPlan:
-    """asked, jobs: one plan for each. num_to_compute: prompt tokens of all jobs together, when memory is enough; num_least: in
-    the order of the prefix tree itself."""
+    """jobs: one plan for each of asked. num_to_compute: prompt tokens of all jobs together, when memory is enough;
+    num_least: in the order of the prefix tree itself."""
 
     def __init__(
         self, asked: Sequence[JobToPlan], jobs: Sequence[JobPlan], num_to_compute: int, num_least: int

@@ -31,7 +31,7 @@ def planned_rows(plan: RunPlan) -> PlannedRows:
 
 def _sim_rows(asked: JobToPlan, rows: Ints, num_output: Ints, seeds: Ints) -> list[SimRow]:
     columns = asked.spool.table.select(["max_tokens", "priority", "ignore_eos"]).take(pa.array(rows)).to_pylist()
-    prompts = asked.spool.token_ids(rows)
+    prompts = asked.token_ids(rows)
     return [
         SimRow(
             token_ids=prompt,
