@@ -6,8 +6,8 @@ if TYPE_CHECKING:
     from batchrunner.api import annotate, submit
     from batchrunner.engine.request import Completion
     from batchrunner.generate.engine import Engine
-    from batchrunner.run.summary import Summary
-    from batchrunner.spec import SamplingParams
+    from batchrunner.output.summary import Summary
+    from batchrunner.spec.job import SamplingParams
 
 __version__ = "0.1.0"
 __all__ = ["Completion", "Engine", "SamplingParams", "Summary", "annotate", "submit"]
@@ -17,8 +17,8 @@ _HOME = {
     "submit": "api",
     "Completion": "engine.request",
     "Engine": "generate.engine",
-    "SamplingParams": "spec",
-    "Summary": "run.summary",
+    "SamplingParams": "spec.job",
+    "Summary": "output.summary",
 }
 
 

@@ -14,11 +14,11 @@ from rich.console import Console
 from tqdm.auto import tqdm
 
 from batchrunner.errors import UsageError
-from batchrunner.job_file import build_job_file, load_job_file
+from batchrunner.job_file.read import build_job_file, load_job_file
+from batchrunner.output.summary import Summary
 from batchrunner.run.progress import Snapshot, choose_progress
 from batchrunner.run.submit import run_job_file
-from batchrunner.run.summary import Summary
-from batchrunner.spec import SamplingParams
+from batchrunner.spec.job import SamplingParams
 
 Dataset = TypeVar("Dataset")
 

@@ -2,12 +2,12 @@
 
 from schedulers import request
 
-from batchrunner.engine.block_pool import BlockPool
-from batchrunner.engine.chain import ROOT_KEY, block_key
-from batchrunner.engine.foresight import Foresight, Unknown
-from batchrunner.engine.prefix_cache import Node, PrefixCache
+from batchrunner.engine.kv.block_pool import BlockPool
+from batchrunner.engine.kv.chain import ROOT_KEY, block_key
+from batchrunner.engine.kv.foresight import Foresight, Unknown
+from batchrunner.engine.kv.prefix_cache import Node, PrefixCache
+from batchrunner.engine.kv.tiers.tier import StoredBlock, Tier
 from batchrunner.engine.request import Request
-from batchrunner.engine.tiers.tier import StoredBlock, Tier
 
 
 def build(

@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from batchrunner.engine.chain import ROOT_KEY, block_key
-from batchrunner.engine.tiers.disk_file import DiskFile
-from batchrunner.engine.tiers.disk_layout import Layout
+from batchrunner.engine.kv.chain import ROOT_KEY, block_key
+from batchrunner.engine.kv.tiers.disk_file import DiskFile
+from batchrunner.engine.kv.tiers.disk_layout import Layout
 
 BLOCK_BYTES = 5000  # over a page, and no multiple of one
 NUM_SLOTS = 4

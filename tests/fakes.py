@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from batchrunner.engine.places import Place
-from batchrunner.engine.schedule import Schedule
+from batchrunner.engine.kv.places import Place
+from batchrunner.engine.scheduling.schedule import Schedule
 
 VOCABULARY = 50
 

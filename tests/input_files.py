@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from batchrunner.data.rows import Row, read_rows
-from batchrunner.data.sources import InputFile
+from batchrunner.data.input.rows import Row, read_rows
+from batchrunner.data.input.sources import InputFile
 
 BIG = 2**53 + 1  # no float holds it
 

@@ -12,11 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from batchrunner.errors import JobFileError
-from batchrunner.job_file import build_job_file, load_job_file
+from batchrunner.job_file.read import build_job_file, load_job_file
+from batchrunner.output.summary import Summary
 from batchrunner.run.progress import Snapshot
 from batchrunner.run.submit import run_job_file
-from batchrunner.run.summary import Summary
-from batchrunner.spec import JobFile
+from batchrunner.spec.job import JobFile
 
 VALID = """\
 model: m
@@ -121,7 +121,7 @@ def answers(folder: Path, column: str = "response") -> list[str | None]:
     return values
 
 
-BATCHRUN = [sys.executable, "-c", "from batchrunner.cli import main; main()"]
+BATCHRUN = [sys.executable, "-c", "from batchrunner.cli.main import main; main()"]
 
 
 def batchrun(*args: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:

@@ -8,15 +8,15 @@ schedule_policy.py, policy lpm). Both drop the least recently used block, and co
 from collections.abc import Sequence
 from typing import Any
 
-from batchrunner.engine.policies.policy import Rank, Unchanging
-from batchrunner.engine.predictors.predictor import LengthPredictor
+from batchrunner.engine.kv.swap_choice import MeasuredCosts
 from batchrunner.engine.request import Request
-from batchrunner.engine.scheduler import Scheduler
-from batchrunner.engine.swap_choice import MeasuredCosts
-from batchrunner.engine.waiting import WaitingQueue
-from batchrunner.engine_spec import EngineConfig
+from batchrunner.engine.scheduling.policies.policy import Rank, Unchanging
+from batchrunner.engine.scheduling.predictors.predictor import LengthPredictor
+from batchrunner.engine.scheduling.scheduler import Scheduler
+from batchrunner.engine.scheduling.waiting import WaitingQueue
+from batchrunner.simulate.cost.sizes import Sizes
 from batchrunner.simulate.simulator import Simulator
-from batchrunner.simulate.sizes import Sizes
+from batchrunner.spec.engine import EngineConfig
 
 PEER_OPTIONS: dict[str, Any] = {"policy": "fcfs", "eviction": "lru", "preemption": "recompute", "tiers": {"host": 0}}
 MAX_RANKED = 128  # waiting requests

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import torch
 
-from batchrunner.engine.dry_run import DryRun, DryWork
-from batchrunner.engine.model_runner import ModelRunner
-from batchrunner.engine.models import find_model
-from batchrunner.engine.tokenizer import Tokenizer
+from batchrunner.engine.model.layers.dry_run import DryRun, DryWork
+from batchrunner.engine.model.model_files import find_model
+from batchrunner.engine.model.model_runner import ModelRunner
+from batchrunner.engine.text.tokenizer import Tokenizer
 
 TEXT = Path(__file__).with_name("data") / "opticks.txt"
 WINDOW = 512  # tokens of context at most

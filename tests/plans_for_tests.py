@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from batchrunner.plan.figures import Duration, Forecast, JobFigures, JobFilePlan, Shard, SharedPrefix, WhatIf
-from batchrunner.plan.histogram import Histogram
+from batchrunner.preview.figures import Duration, Forecast, JobFigures, JobFilePlan, Shard, SharedPrefix, WhatIf
+from batchrunner.preview.histogram import Histogram
 
 # Foreign text: markup of a page and of rich, a terminal's escape, a newline, a turn of the writing direction.
 FOREIGN = "<script>alert(1)</script> & [bold]\x1b[31m\n\u202eReview:"

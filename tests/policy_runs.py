@@ -7,7 +7,7 @@ from typing import Any
 from schedulers import build, request
 
 from batchrunner.engine.request import Request
-from batchrunner.engine.scheduler import Scheduler
+from batchrunner.engine.scheduling.scheduler import Scheduler
 
 SEATS = 2
 

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 from spools_for_tests import LetterEncoder
 
-from batchrunner.data.prompts import PromptBuilder
-from batchrunner.data.templates import Template
+from batchrunner.data.prompt.prompts import PromptBuilder
+from batchrunner.data.prompt.templates import Template
 from batchrunner.errors import RowError
-from batchrunner.spec import JobSpec
+from batchrunner.spec.job import JobSpec
 
 
 def builder(**changes: Any) -> PromptBuilder:

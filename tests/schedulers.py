@@ -6,17 +6,17 @@ from fakes import FakeModelRunner, expected_output
 from hypothesis import strategies as st
 
 from batchrunner import SamplingParams
-from batchrunner.engine.build_scheduler import build_foresight, build_scheduler
-from batchrunner.engine.limits import Limits
-from batchrunner.engine.places import Place
-from batchrunner.engine.predictors.max_tokens import MaxTokens
-from batchrunner.engine.predictors.predictor import LengthPredictor
+from batchrunner.engine.kv.places import Place
+from batchrunner.engine.kv.swap_choice import MeasuredCosts
+from batchrunner.engine.kv.tiers.tier import Tier
 from batchrunner.engine.request import Request
-from batchrunner.engine.schedule import Schedule
-from batchrunner.engine.scheduler import Scheduler
-from batchrunner.engine.swap_choice import MeasuredCosts
-from batchrunner.engine.tiers.tier import Tier
-from batchrunner.engine_spec import EngineConfig
+from batchrunner.engine.scheduling.build_scheduler import build_foresight, build_scheduler
+from batchrunner.engine.scheduling.limits import Limits
+from batchrunner.engine.scheduling.predictors.max_tokens import MaxTokens
+from batchrunner.engine.scheduling.predictors.predictor import LengthPredictor
+from batchrunner.engine.scheduling.schedule import Schedule
+from batchrunner.engine.scheduling.scheduler import Scheduler
+from batchrunner.spec.engine import EngineConfig
 
 # Every combination must give the same answers.
 configurations = st.fixed_dictionaries(

@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from batchrunner.data.spool import Spool, prepare_spool
-from batchrunner.spec import JobSpec
+from batchrunner.data.spool.spool import Spool, prepare_spool
+from batchrunner.spec.job import JobSpec
 
 MODEL = "model"  # the fingerprint of the model that is asked
 

@@ -11,12 +11,12 @@ from batchrunner.bench.bench import run_bench
 from batchrunner.bench.contests import Way, run_entrant
 from batchrunner.bench.results import BatchPoint, Contest, Entrant
 from batchrunner.bench.workloads import Workloads
-from batchrunner.engine.models import find_model
-from batchrunner.engine.prefix_groups import NO_GROUPS
-from batchrunner.engine_spec import EngineConfig
+from batchrunner.engine.model.model_files import find_model
+from batchrunner.engine.model.prefix_groups import NO_GROUPS
 from batchrunner.errors import DeviceError, OutputError, RowError
 from batchrunner.kernels.attention_work import AttentionWork
 from batchrunner.kernels.cpu.cpu_kernels import CpuKernels, CpuPlan
+from batchrunner.spec.engine import EngineConfig
 
 
 def job_file(folder: Path, model: Path) -> Path:

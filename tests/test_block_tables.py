@@ -6,11 +6,11 @@ import pytest
 from cached_blocks import key, put
 from schedulers import build, request, run_all, step
 
-from batchrunner.engine.places import Place
-from batchrunner.engine.prefix_cache import Node
-from batchrunner.engine.scheduler import Scheduler
-from batchrunner.engine.swap_choice import MeasuredCosts
-from batchrunner.engine.tiers.tier import StoredBlock
+from batchrunner.engine.kv.places import Place
+from batchrunner.engine.kv.prefix_cache import Node
+from batchrunner.engine.kv.swap_choice import MeasuredCosts
+from batchrunner.engine.kv.tiers.tier import StoredBlock
+from batchrunner.engine.scheduling.scheduler import Scheduler
 
 HOST = Place.HOST
 SWAP_IS_CHEAP = dict.fromkeys(Place, 0.001)

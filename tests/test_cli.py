@@ -108,7 +108,7 @@ def test_init_writes_a_job_that_validates(tmp_path: Path) -> None:
 def test_quick_verbs_import_neither_torch_nor_transformers(chat_model: Path, tmp_path: Path, verb: list[str]) -> None:
     write_job(tmp_path, chat_model)
     code = (
-        "import sys\nfrom batchrunner.cli import main\n"
+        "import sys\nfrom batchrunner.cli.main import main\n"
         "try: main()\nfinally: print([m for m in ('torch', 'transformers', 'pyarrow') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code, *verb], cwd=tmp_path, capture_output=True, text=True)
@@ -189,7 +189,7 @@ def test_output_is_what_pandas_and_datasets_read(chat_model: Path, tmp_path: Pat
 def test_what_cannot_be_printed_is_said_in_one_line(chat_model: Path, tmp_path: Path) -> None:
     write_job(tmp_path, chat_model)
     with Path("/dev/full").open("w") as full:
-        code = "from batchrunner.cli import main; main()"
+        code = "from batchrunner.cli.main import main; main()"
         command = [sys.executable, "-c", code, "status", "jobs.yaml"]
         done = subprocess.run(command, cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True)
     assert done.returncode == 74

@@ -8,8 +8,8 @@ import pytest
 import zstandard
 from input_files import all_rows, jsonl, values_of
 
-from batchrunner.data import rows as rows_module
-from batchrunner.data.zstd_stream import ZstdStream
+from batchrunner.data.input import rows as rows_module
+from batchrunner.data.input.zstd_stream import ZstdStream
 from batchrunner.errors import DataError
 
 MANY = b"".join(b'{"a": %d}\n' % (i * 7919) for i in range(20_000))

@@ -1,7 +1,7 @@
 """How many requests may run at once, when work goes into computing the same tokens."""
 
-from batchrunner.engine.congestion import WINDOW, Congestion
-from batchrunner.engine.swap_choice import MeasuredCosts
+from batchrunner.engine.kv.swap_choice import MeasuredCosts
+from batchrunner.engine.scheduling.congestion import WINDOW, Congestion
 
 MUCH, LITTLE = 26, 25  # wasted tokens, of 100 computed
 

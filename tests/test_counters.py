@@ -3,11 +3,11 @@
 import pytest
 from schedulers import build, request, run_all
 
-from batchrunner.engine.chain import ROOT_KEY
 from batchrunner.engine.counters import Counters
-from batchrunner.engine.places import Move, Place
-from batchrunner.engine.schedule import Schedule
-from batchrunner.engine.scheduler import SAMPLE_EVERY
+from batchrunner.engine.kv.chain import ROOT_KEY
+from batchrunner.engine.kv.places import Move, Place
+from batchrunner.engine.scheduling.schedule import Schedule
+from batchrunner.engine.scheduling.scheduler import SAMPLE_EVERY
 
 DEVICE, HOST, DISK = Place
 

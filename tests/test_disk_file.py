@@ -12,10 +12,10 @@ from disk_blocks import BLOCK_BYTES, NUM_SLOTS, change, content, holds, kept_pat
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from batchrunner.engine.chain import ROOT_KEY
-from batchrunner.engine.tiers import disk_file
-from batchrunner.engine.tiers.disk_file import DiskFile, KeptBlock
-from batchrunner.engine.tiers.disk_layout import ENTRY_BYTES, MAX_NUM_USES, Layout
+from batchrunner.engine.kv.chain import ROOT_KEY
+from batchrunner.engine.kv.tiers import disk_file
+from batchrunner.engine.kv.tiers.disk_file import DiskFile, KeptBlock
+from batchrunner.engine.kv.tiers.disk_layout import ENTRY_BYTES, MAX_NUM_USES, Layout
 from batchrunner.errors import StorageError
 
 

@@ -12,9 +12,9 @@ import disk_blocks
 import pytest
 from disk_blocks import BLOCK_BYTES, NUM_SLOTS, change, holds, kept_path, key, open_file, put
 
-from batchrunner.engine.tiers import disk_layout
-from batchrunner.engine.tiers.disk_file import DiskFile
-from batchrunner.engine.tiers.disk_layout import MAGIC, PAGE, Layout
+from batchrunner.engine.kv.tiers import disk_layout
+from batchrunner.engine.kv.tiers.disk_file import DiskFile
+from batchrunner.engine.kv.tiers.disk_layout import MAGIC, PAGE, Layout
 from batchrunner.errors import StorageError
 
 

@@ -7,7 +7,7 @@ import psutil
 import pytest
 
 from batchrunner import Engine, SamplingParams
-from batchrunner.engine.schedule import Schedule
+from batchrunner.engine.scheduling.schedule import Schedule
 from batchrunner.errors import DeviceError, UsageError
 
 PROMPTS = [f"prompt number {i}, about {'cats' if i % 2 else 'dogs'}" for i in range(12)]

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from batchrunner import Engine, SamplingParams
-from batchrunner.engine.kv_store import KVStore
-from batchrunner.engine.schedule import Schedule
+from batchrunner.engine.kv.kv_store import KVStore
+from batchrunner.engine.scheduling.schedule import Schedule
 from batchrunner.errors import TierError
 
 PREFIX = list(range(3, 67))
@@ -89,8 +89,8 @@ def test_a_temporary_tier_is_not_filled_at_the_end(
 
 def test_what_measuring_leaves_after_a_kill_is_never_found(tiny_llama: Path, tmp_path: Path) -> None:
     """Killed between the commit of the measured block and its removal."""
-    from batchrunner.engine.chain import ROOT_KEY
-    from batchrunner.engine.tiers.disk_file import DiskFile
+    from batchrunner.engine.kv.chain import ROOT_KEY
+    from batchrunner.engine.kv.tiers.disk_file import DiskFile
 
     assert num_loaded(tiny_llama, tmp_path) == 0
     with Engine(tiny_llama, kv_tokens=512) as engine:

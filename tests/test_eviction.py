@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from schedulers import request
 
-from batchrunner.engine.chain import block_key, block_keys
-from batchrunner.engine.foresight import NEVER, Foresight, Unknown, WaitingRequests
-from batchrunner.engine.prefix_cache import Node
+from batchrunner.engine.kv.chain import block_key, block_keys
+from batchrunner.engine.kv.foresight import NEVER, Foresight, Unknown, WaitingRequests
+from batchrunner.engine.kv.prefix_cache import Node
 from batchrunner.engine.request import Request
 
 

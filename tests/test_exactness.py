@@ -10,8 +10,8 @@ from conftest import SMOLLM2, TINY_FAMILIES, TINY_VOCABULARY
 from exactness import TIE, Case, Reference, differences, mixed_cases
 
 from batchrunner import Engine
-from batchrunner.engine.models import find_model
-from batchrunner.engine.prefix_groups import GroupRule
+from batchrunner.engine.model.model_files import find_model
+from batchrunner.engine.model.prefix_groups import GroupRule
 from batchrunner.kernels.attention_work import AttentionWork
 
 # A pool of few tokens holds two or three requests: running ones are evicted all the time.

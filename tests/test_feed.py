@@ -5,8 +5,8 @@ from typing import Any, cast
 
 from schedulers import request
 
-from batchrunner.engine_spec import EngineConfig
 from batchrunner.run.feed import Feed
+from batchrunner.spec.engine import EngineConfig
 
 
 def test_what_is_saved_of_a_request_can_be_gone_on_with() -> None:

@@ -5,8 +5,8 @@ from typing import Any
 from policy_runs import ends_under_a_stream, lengths, run, scheduler_for, short, step
 from schedulers import request
 
-from batchrunner.engine.policies.mlfq import FeedbackQueue
-from batchrunner.engine.scheduler import Scheduler
+from batchrunner.engine.scheduling.policies.mlfq import FeedbackQueue
+from batchrunner.engine.scheduling.scheduler import Scheduler
 
 
 def feedback_queue(scheduler: Scheduler) -> FeedbackQueue:

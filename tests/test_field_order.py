@@ -9,7 +9,7 @@ import numpy.typing as npt
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from batchrunner.data.fields import fields_text, name_text, value_text
+from batchrunner.data.prompt.fields import fields_text, name_text, value_text
 from batchrunner.plan.field_order import FieldOrders, choose_field_orders
 
 

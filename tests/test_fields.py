@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from input_files import jsonl, parquet
 from jobs_for_tests import document, refusal
 
-from batchrunner.data.field_values import read_fields
-from batchrunner.data.fields import fields_text
+from batchrunner.data.prompt.field_values import read_fields
+from batchrunner.data.prompt.fields import fields_text
 from batchrunner.errors import DataError, RowError
-from batchrunner.spec import JobSpec
+from batchrunner.spec.job import JobSpec
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
 VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=5)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from batchrunner.data.sources import find_inputs
+from batchrunner.data.input.sources import find_inputs
 from batchrunner.errors import DataError
 
 

@@ -5,14 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from batchrunner.engine.speeds import Speeds
-from batchrunner.engine_spec import EngineConfig
-from batchrunner.simulate import forecast
-from batchrunner.simulate.forecast import Forecaster, PlannedRows
-from batchrunner.simulate.forecast_parts import RunForecast
-from batchrunner.simulate.loads import SimRow, shared_prefixes
-from batchrunner.simulate.model_shape import ModelShape
-from batchrunner.simulate.prompt_order import PromptOrder
+from batchrunner.engine.model.speeds import Speeds
+from batchrunner.forecast import forecaster as forecast
+from batchrunner.forecast.forecaster import Forecaster, PlannedRows
+from batchrunner.forecast.parts import RunForecast
+from batchrunner.simulate.cost.model_shape import ModelShape
+from batchrunner.simulate.load.loads import SimRow, shared_prefixes
+from batchrunner.simulate.load.prompt_order import PromptOrder
+from batchrunner.spec.engine import EngineConfig
 
 SHAPE = ModelShape.named("llama-3.1-8b")
 SPEEDS = Speeds(flops_per_second=5e14, bytes_per_second=2e12)

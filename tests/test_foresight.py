@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from schedulers import request
 
-from batchrunner.engine.chain import block_keys
-from batchrunner.engine.foresight import LATER, MIN_CLEARED, NEVER, Unknown, WaitingRequests
+from batchrunner.engine.kv.chain import block_keys
+from batchrunner.engine.kv.foresight import LATER, MIN_CLEARED, NEVER, Unknown, WaitingRequests
 from batchrunner.engine.request import Request
 
 BLOCK_SIZE = 2

@@ -12,8 +12,8 @@ from conftest import TINY_VOCABULARY
 from torch import Tensor
 
 from batchrunner import Engine, SamplingParams
-from batchrunner.engine.model_runner import ModelRunner
-from batchrunner.engine.prefix_groups import GroupRule
+from batchrunner.engine.model.model_runner import ModelRunner
+from batchrunner.engine.model.prefix_groups import GroupRule
 from batchrunner.kernels.attention_work import AttentionWork
 from batchrunner.kernels.gpu.gpu_kernels import GpuPlan, TritonKernels
 from batchrunner.kernels.sampling_work import SamplingWork

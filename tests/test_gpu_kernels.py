@@ -7,9 +7,9 @@ import torch
 from gpu_attention import TOLERANCE, Heads, PagedCase
 
 from batchrunner import SamplingParams
-from batchrunner.engine.prefix_groups import GroupRule, group_by_prefix
+from batchrunner.engine.model.prefix_groups import GroupRule, group_by_prefix
 from batchrunner.engine.request import Request
-from batchrunner.engine.sampler import sample
+from batchrunner.engine.text.sampler import sample
 from batchrunner.kernels.attention_work import AttentionWork, Segment
 from batchrunner.kernels.gpu.gpu_kernels import TritonKernels
 from batchrunner.kernels.gpu.merge_states import SPLIT_SIZE

@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 
 from batchrunner import SamplingParams
-from batchrunner.engine import sampler
+from batchrunner.engine.text import sampler
 from batchrunner.identity import random_key
 from batchrunner.kernels.gpu.philox import uniform, uniform_reference
 from batchrunner.kernels.gpu.sampling import TILE, sample, sample_reference

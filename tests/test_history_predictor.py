@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from predictor_requests import ended, request
 
-from batchrunner.engine.predictors.history import MIN_OBSERVATIONS, History
-from batchrunner.engine.predictors.predictor import LengthPredictor
 from batchrunner.engine.request import Request
+from batchrunner.engine.scheduling.predictors.history import MIN_OBSERVATIONS, History
+from batchrunner.engine.scheduling.predictors.predictor import LengthPredictor
 
 
 def observe(predictor: LengthPredictor, lengths: Sequence[int], *, prompt: int = 100, group: str = "") -> None:

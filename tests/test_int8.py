@@ -12,14 +12,14 @@ from perplexity import predict
 from torch import nn
 
 from batchrunner import Engine, SamplingParams
-from batchrunner.engine import quantize
-from batchrunner.engine.fingerprint import model_fingerprint
-from batchrunner.engine.int8 import Int8Linear, activation_levels
-from batchrunner.engine.models import find_model
-from batchrunner.engine_spec import EngineConfig
+from batchrunner.engine.model.fingerprint import model_fingerprint
+from batchrunner.engine.model.layers import quantize
+from batchrunner.engine.model.layers.int8 import Int8Linear, activation_levels
+from batchrunner.engine.model.model_files import find_model
 from batchrunner.errors import UsageError
 from batchrunner.kernels.cpu.int8_rows import CInt8Rows
 from batchrunner.kernels.int8_rows import TorchInt8Rows
+from batchrunner.spec.engine import EngineConfig
 
 TORCH = TorchInt8Rows()
 
@@ -104,7 +104,7 @@ def test_rows_that_are_part_of_wider_ones(rows_in_c: CInt8Rows) -> None:
 
 SUMS = """
 import torch
-from batchrunner.engine.int8 import Int8Linear, activation_levels
+from batchrunner.engine.model.layers.int8 import Int8Linear, activation_levels
 from batchrunner.kernels.int8_rows import TorchInt8Rows
 for num_rows, width in ((1, 64), (3, 576), (256, 1536)):
     weight = torch.full((32, width), 127.0)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from jobs_for_tests import build, document, refusal
 
-from batchrunner.spec_types import parse_bytes
+from batchrunner.spec.types import parse_bytes
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ from batchrunner.cache_folder import cache_folder
 from batchrunner.engine.request import Request
 from batchrunner.errors import DataError
 from batchrunner.generate.engine import Engine
+from batchrunner.output.summary import Summary
 from batchrunner.run.submit import run_job_file
-from batchrunner.run.summary import Summary
 
 INSTRUCTION = "Answer with one word: is this review a good one, or is it a bad one? " * 3
 DISK = {"path": "kv", "size": "8MiB", "keep": True}
@@ -142,7 +142,9 @@ def test_a_run_says_what_memory_there_is(chat_model: Path, tmp_path: Path) -> No
 
 def test_thrashing_is_said_and_answered(chat_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Answers grow into a pool that holds two of them; the engine learns to run fewer at once."""
-    monkeypatch.setattr("batchrunner.engine.congestion.TOO_MUCH", 0.01)  # this model computes again in no time
+    monkeypatch.setattr(
+        "batchrunner.engine.scheduling.congestion.TOO_MUCH", 0.01
+    )  # this model computes again in no time
     write_jsonl(tmp_path / "in.jsonl", [{"text": f"{i}"} for i in range(40)])
     job = {"sampling": {"max_tokens": 200, "ignore_eos": True}}
     summary, notes = run(chat_model, tmp_path, job, kv_tokens=480, preemption="recompute", max_running=40)

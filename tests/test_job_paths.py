@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from jobs_for_tests import build, document, refusal
 
-from batchrunner.data.sources import find_inputs
+from batchrunner.data.input.sources import find_inputs
 from batchrunner.errors import DataError
-from batchrunner.job_file import load_job_file
-from batchrunner.spec import JobSpec
+from batchrunner.job_file.read import load_job_file
+from batchrunner.spec.job import JobSpec
 
 
 def test_inputs_is_a_tuple_for_one_input_and_for_many() -> None:

@@ -6,10 +6,10 @@ import pytest
 from jobs_for_tests import VALID, build, document, load, load_refusal
 from pydantic import ValidationError
 
-from batchrunner import job_file as job_file_module
 from batchrunner.errors import JobFileError
-from batchrunner.job_file import load_job_file
-from batchrunner.spec import ColumnRef, SamplingSpec
+from batchrunner.job_file import read as job_file_module
+from batchrunner.job_file.read import load_job_file
+from batchrunner.spec.job import ColumnRef, SamplingSpec
 
 
 def test_a_valid_file_is_read_with_its_values_and_the_defaults(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from jobs_for_tests import build, document, refusal
 
-from batchrunner.spec import ColumnRef, SamplingParams
+from batchrunner.spec.job import ColumnRef, SamplingParams
 
 
 def test_an_empty_section_means_the_defaults() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from jobs_for_tests import VALID, load, load_refusal
 
-from batchrunner.job_yaml import MAX_ALIASES
+from batchrunner.job_file.strict_yaml import MAX_ALIASES
 
 
 def test_a_key_written_twice_is_refused_with_its_line(tmp_path: Path) -> None:

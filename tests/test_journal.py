@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from batchrunner.checkpoint.journal import MAGIC, MARKER, Journal, read_journal
+from batchrunner.checkpoint.storage import Storage
 from batchrunner.errors import DataError, StorageError
-from batchrunner.run.journal import MAGIC, MARKER, Journal, read_journal
-from batchrunner.run.storage import Storage
 
 RECORDS: list[dict[str, Any]] = [
     {"kind": "start", "parts": []},

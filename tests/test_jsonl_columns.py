@@ -10,11 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 from input_files import BIG, jsonl
 
-from batchrunner.data import columns as columns_module
-from batchrunner.data import json_types
-from batchrunner.data import rows as rows_module
-from batchrunner.data.columns import JsonColumns, input_tables, json_table
-from batchrunner.data.rows import Row, read_rows
+from batchrunner.data.input import columns as columns_module
+from batchrunner.data.input import json_types
+from batchrunner.data.input import rows as rows_module
+from batchrunner.data.input.columns import JsonColumns, input_tables, json_table
+from batchrunner.data.input.rows import Row, read_rows
 from batchrunner.errors import DataError
 
 

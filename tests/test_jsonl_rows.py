@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from input_files import all_rows, jsonl, parquet, values_of
 
-from batchrunner.data import rows as rows_module
-from batchrunner.data.rows import read_rows
-from batchrunner.data.sources import InputFile
+from batchrunner.data.input import rows as rows_module
+from batchrunner.data.input.rows import read_rows
+from batchrunner.data.input.sources import InputFile
 from batchrunner.errors import DataError
 
 

@@ -8,12 +8,12 @@ from disk_blocks import open_file
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from batchrunner.engine.chain import ROOT_KEY
-from batchrunner.engine.foresight import Unknown
-from batchrunner.engine.places import Place
-from batchrunner.engine.tiers.disk_file import DiskFile
-from batchrunner.engine.tiers.keeping import keep_prefixes
-from batchrunner.engine.tiers.tier import Tier
+from batchrunner.engine.kv.chain import ROOT_KEY
+from batchrunner.engine.kv.foresight import Unknown
+from batchrunner.engine.kv.places import Place
+from batchrunner.engine.kv.tiers.disk_file import DiskFile
+from batchrunner.engine.kv.tiers.keeping import keep_prefixes
+from batchrunner.engine.kv.tiers.tier import Tier
 
 HOST, DISK = Place.HOST, Place.DISK
 

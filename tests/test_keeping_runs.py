@@ -7,12 +7,12 @@ import pytest
 from cached_blocks import Device, key, put
 from disk_blocks import BLOCK_BYTES, NUM_SLOTS, change, content, kept_path, open_file
 
-from batchrunner.engine.foresight import Unknown
-from batchrunner.engine.places import Move, Place
-from batchrunner.engine.tiers.disk_file import DiskFile
-from batchrunner.engine.tiers.disk_layout import Layout
-from batchrunner.engine.tiers.keeping import disk_tier, keep_prefixes
-from batchrunner.engine.tiers.tier import Tier
+from batchrunner.engine.kv.foresight import Unknown
+from batchrunner.engine.kv.places import Move, Place
+from batchrunner.engine.kv.tiers.disk_file import DiskFile
+from batchrunner.engine.kv.tiers.disk_layout import Layout
+from batchrunner.engine.kv.tiers.keeping import disk_tier, keep_prefixes
+from batchrunner.engine.kv.tiers.tier import Tier
 
 HOST, DISK = Place.HOST, Place.DISK
 

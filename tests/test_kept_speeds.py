@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from batchrunner.engine.speeds import Speeds
-from batchrunner.engine_spec import EngineConfig
-from batchrunner.run.kept_speeds import KeptSpeeds
+from batchrunner.engine.model.speeds import Speeds
+from batchrunner.forecast.kept_speeds import KeptSpeeds
+from batchrunner.spec.engine import EngineConfig
 
 SPEEDS = Speeds(2e11, 2.5e10, 0.001)
 

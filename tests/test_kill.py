@@ -15,7 +15,7 @@ from conftest import SMOLLM2
 from exactness import TIE, Reference
 from jobs_for_tests import read_output, write_jsonl
 
-from batchrunner.engine.models import find_model
+from batchrunner.engine.model.model_files import find_model
 
 NUM_ROWS = 300
 TOPICS = ("tea", "rain", "bridges", "cats", "maps", "bread", "chess", "trains", "glass", "salt")
@@ -34,7 +34,7 @@ def write_job(folder: Path, output: str) -> Path:
 
 
 def start(job: Path) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-c", "from batchrunner.cli import main; main()", "submit", str(job), "--json"]
+    command = [sys.executable, "-c", "from batchrunner.cli.main import main; main()", "submit", str(job), "--json"]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
 
 
@@ -66,7 +66,7 @@ def check_against(reference_folder: Path, folder: Path) -> None:
     if different:
         model_folder = find_model(SMOLLM2).folder
         reference = Reference(model_folder)
-        from batchrunner.engine.tokenizer import Tokenizer
+        from batchrunner.engine.text.tokenizer import Tokenizer
 
         tokenizer = Tokenizer(model_folder)
         for a, b in different:

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from batchrunner.engine.foresight import NEVER
-from batchrunner.engine.leaf_heap import LeafHeap
+from batchrunner.engine.kv.foresight import NEVER
+from batchrunner.engine.kv.leaf_heap import LeafHeap
 from batchrunner.engine.request import Request
 
 

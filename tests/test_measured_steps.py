@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from batchrunner.engine.places import Move, Place
+from batchrunner.engine.kv.places import Move, Place
+from batchrunner.engine.model.speeds import Speeds
+from batchrunner.engine.model.step_times import StepTime
 from batchrunner.engine.request import Request
-from batchrunner.engine.schedule import Schedule
-from batchrunner.engine.speeds import Speeds
-from batchrunner.engine.step_times import StepTime
-from batchrunner.engine.step_work import StepWork
-from batchrunner.simulate.least_work import LeastWork
-from batchrunner.simulate.measured_steps import MeasuredSteps
-from batchrunner.simulate.model_shape import ModelShape
-from batchrunner.simulate.speed_fit import fit
-from batchrunner.spec import SamplingParams
+from batchrunner.engine.scheduling.schedule import Schedule
+from batchrunner.engine.scheduling.step_work import StepWork
+from batchrunner.simulate.cost.least_work import LeastWork
+from batchrunner.simulate.cost.measured_steps import MeasuredSteps
+from batchrunner.simulate.cost.model_shape import ModelShape
+from batchrunner.simulate.cost.speed_fit import fit
+from batchrunner.spec.job import SamplingParams
 
 SHAPE = ModelShape.named("smollm2-135m", "float32")
 SPEEDS = Speeds(2e11, 2e10)

@@ -10,10 +10,10 @@ import json, re, sys
 from pathlib import Path
 import pyarrow as pa
 from batchrunner.data.outputs import Results, output_schema, output_tables, write_output_files
-from batchrunner.data.spool import prepare_spool
+from batchrunner.data.spool.spool import prepare_spool
 from batchrunner.plan.order import wanted_rows
-from batchrunner.run.parts import SCHEMA
-from batchrunner.spec import JobSpec
+from batchrunner.checkpoint.parts import SCHEMA
+from batchrunner.spec.job import JobSpec
 
 folder, num_rows, row_bytes = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 peak = 0

@@ -8,9 +8,9 @@ import psutil
 import pytest
 import torch
 
-from batchrunner.engine import allocate, memory
-from batchrunner.engine.limits import Limits
-from batchrunner.engine.memory import (
+from batchrunner.engine import allocate
+from batchrunner.engine.kv import memory
+from batchrunner.engine.kv.memory import (
     MAX_AUTO_HOST_BYTES,
     MAX_BLOCKS_FOR_TIER,
     SHARE_OF_DEVICE,
@@ -22,9 +22,10 @@ from batchrunner.engine.memory import (
     num_host_blocks,
     num_kv_blocks,
 )
-from batchrunner.engine.places import Place
-from batchrunner.engine_spec import EngineConfig
+from batchrunner.engine.kv.places import Place
+from batchrunner.engine.scheduling.limits import Limits
 from batchrunner.errors import DeviceError
+from batchrunner.spec.engine import EngineConfig
 
 MIB, GIB = 2**20, 2**30
 

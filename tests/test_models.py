@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from conftest import SMOLLM2, build_tiny_model, build_tiny_tokenizer
 
-from batchrunner.engine.models import find_model
-from batchrunner.engine.tokenizer import Tokenizer
+from batchrunner.engine.model.model_files import find_model
+from batchrunner.engine.text.tokenizer import Tokenizer
 from batchrunner.errors import ModelError
 
 
@@ -134,7 +134,7 @@ def test_layers_without_attention_of_ours_are_noticed(
     family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from batchrunner import Engine
-    from batchrunner.engine import attention
+    from batchrunner.engine.model.layers import attention
 
     build_tiny_model(family, tmp_path / "m")
     attend = attention.ShapeProbe.attend

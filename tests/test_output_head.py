@@ -15,10 +15,10 @@ from torch import nn
 from transformers import Gemma2Config, Gemma2ForCausalLM, LlamaForCausalLM
 
 from batchrunner import Engine, SamplingParams
-from batchrunner.engine import output_head
-from batchrunner.engine.model_runner import ModelRunner
-from batchrunner.engine.models import find_model
-from batchrunner.engine.output_head import LogitsHead, ScreenedHead
+from batchrunner.engine.model.layers import output_head
+from batchrunner.engine.model.layers.output_head import LogitsHead, ScreenedHead
+from batchrunner.engine.model.model_files import find_model
+from batchrunner.engine.model.model_runner import ModelRunner
 
 CPU = torch.device("cpu")
 NEEDS_BFLOAT16 = pytest.mark.skipif(

@@ -14,14 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from spools_for_tests import LetterEncoder
 
+from batchrunner.checkpoint.parts import SCHEMA
 from batchrunner.data import outputs
-from batchrunner.data import rows as rows_module
+from batchrunner.data.input import rows as rows_module
 from batchrunner.data.outputs import BOOKKEEPING, Results, output_schema, output_tables, write_output_files
-from batchrunner.data.spool import Spool, prepare_spool
+from batchrunner.data.spool.spool import Spool, prepare_spool
 from batchrunner.errors import DataError
 from batchrunner.identity import ID_BYTES
-from batchrunner.run.parts import SCHEMA
-from batchrunner.spec import JobSpec
+from batchrunner.spec.job import JobSpec
 
 
 def result(request_id: bytes, text: str) -> dict[str, Any]:

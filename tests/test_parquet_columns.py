@@ -9,9 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 from input_files import BIG, all_rows, parquet
 
-from batchrunner.data import rows as rows_module
-from batchrunner.data.columns import input_tables, parquet_schema
-from batchrunner.data.rows import parquet_tables, read_rows
+from batchrunner.data.input import rows as rows_module
+from batchrunner.data.input.columns import input_tables, parquet_schema
+from batchrunner.data.input.rows import parquet_tables, read_rows
 
 MOMENT = datetime.datetime(2024, 5, 6, 7, 8, 9, 123456, tzinfo=datetime.UTC)
 RICH = {

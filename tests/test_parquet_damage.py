@@ -7,8 +7,8 @@ import pyarrow.parquet as pq
 import pytest
 from input_files import all_rows, parquet
 
-from batchrunner.data.columns import parquet_schema
-from batchrunner.data.sources import InputFile
+from batchrunner.data.input.columns import parquet_schema
+from batchrunner.data.input.sources import InputFile
 from batchrunner.errors import DataError
 
 

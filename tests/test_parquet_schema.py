@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from input_files import parquet
 
-from batchrunner.data.columns import input_tables, parquet_schema
+from batchrunner.data.input.columns import input_tables, parquet_schema
 from batchrunner.errors import DataError
 
 

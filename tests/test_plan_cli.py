@@ -16,14 +16,14 @@ from plans_for_tests import empty_plan, job_figures, plan_by_hand
 from rich.cells import cell_len
 from rich.console import Console
 
-from batchrunner import planning
-from batchrunner.cli import cli
-from batchrunner.cli_plan import PROGRESS_SECONDS, plan
+from batchrunner.cli.main import cli
+from batchrunner.cli.plan import PROGRESS_SECONDS, plan
 from batchrunner.errors import OutputError, UsageError
-from batchrunner.plan.figures import JobFilePlan, SharedPrefix
-from batchrunner.plan.histogram import Histogram
-from batchrunner.plan_table import describe, histogram_text
-from batchrunner.spec import JobFile
+from batchrunner.preview import planning
+from batchrunner.preview.figures import JobFilePlan, SharedPrefix
+from batchrunner.preview.histogram import Histogram
+from batchrunner.preview.table import describe, histogram_text
+from batchrunner.spec.job import JobFile
 
 Planner = Callable[[JobFile, Callable[[str, int], None], int], JobFilePlan]
 
@@ -171,11 +171,11 @@ def test_progress_is_told_on_stderr_now_and_then(
 ) -> None:
     def reads(job_file: JobFile, on_rows: Callable[[str, int], None], num_shards: int) -> JobFilePlan:
         for count, now in enumerate((1.0, PROGRESS_SECONDS + 1, PROGRESS_SECONDS + 2), start=1):
-            monkeypatch.setattr("batchrunner.cli_plan.time.monotonic", lambda now=now: now)
+            monkeypatch.setattr("batchrunner.cli.plan.time.monotonic", lambda now=now: now)
             on_rows("reviews", 1_000 * count)
         return plan_by_hand()
 
-    monkeypatch.setattr("batchrunner.cli_plan.time.monotonic", lambda: 0.0)
+    monkeypatch.setattr("batchrunner.cli.plan.time.monotonic", lambda: 0.0)
     result = invoke("--json", planner=reads)
     assert result.stderr == "reviews: 2,000 rows read\n"
     json.loads(result.stdout)

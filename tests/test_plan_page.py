@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from plans_for_tests import FOREIGN, empty_plan, job_figures, plan_by_hand
 
-from batchrunner.plan.figures import Duration, JobFilePlan
-from batchrunner.plan.histogram import Histogram
-from batchrunner.plan_page import shapes
-from batchrunner.plan_page.page import render_page
+from batchrunner.preview import shapes
+from batchrunner.preview.figures import Duration, JobFilePlan
+from batchrunner.preview.histogram import Histogram
+from batchrunner.preview.page import render_page
 
 WITHOUT_END = {"meta", "td", "tr", "th"}  # HTML closes them itself
 

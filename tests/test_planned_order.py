@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 from peer_orders import LongestPrefixSimulator, peer_config
 
-from batchrunner.engine_spec import EngineConfig
 from batchrunner.plan.balance import MAX_LOSS
 from batchrunner.plan.job_plan import JobPlan, Pace, Room, Rows, plan_job
 from batchrunner.plan.prefix_order import order_in_memory
-from batchrunner.simulate.device import Device
-from batchrunner.simulate.loads import SimRow
-from batchrunner.simulate.model_shape import ModelShape
+from batchrunner.simulate.cost.device import Device
+from batchrunner.simulate.cost.model_shape import ModelShape
+from batchrunner.simulate.load.loads import SimRow
 from batchrunner.simulate.report import SimReport
 from batchrunner.simulate.simulator import Simulator
+from batchrunner.spec.engine import EngineConfig
 
 SHAPE, DEVICE = ModelShape.named("llama-3.1-8b"), Device.load("h100-sxm")
 NUM_FORESTS = 50

@@ -10,11 +10,11 @@ from jobs_for_tests import SilentProgress, answers, job_file, write_jsonl
 from batchrunner.engine.request import Completion, Request
 from batchrunner.errors import ModelError
 from batchrunner.generate.engine import Engine
-from batchrunner.planning import plan_job_file
+from batchrunner.preview.planning import plan_job_file
 from batchrunner.run import feed
 from batchrunner.run.job_run import JobRun
 from batchrunner.run.submit import run_job_file
-from batchrunner.simulate.model_shape import ModelShape
+from batchrunner.simulate.cost.model_shape import ModelShape
 
 FIXED = {"max_tokens": 30, "ignore_eos": True}
 

@@ -9,16 +9,16 @@ from click.testing import CliRunner
 from jobs_for_tests import SilentProgress, job_file, write_jsonl
 
 from batchrunner import Engine
-from batchrunner.cli import cli
-from batchrunner.engine.tokenizer import Tokenizer
+from batchrunner.checkpoint.storage import Storage
+from batchrunner.cli.main import cli
+from batchrunner.engine.text.tokenizer import Tokenizer
 from batchrunner.errors import DeviceError
-from batchrunner.plan.figures import JobFilePlan
-from batchrunner.planning import plan_job_file
-from batchrunner.run.lock import output_lock
-from batchrunner.run.output_folder import OutputFolder
-from batchrunner.run.storage import Storage
+from batchrunner.forecast import forecaster as forecast
+from batchrunner.output.folder import OutputFolder
+from batchrunner.output.lock import output_lock
+from batchrunner.preview.figures import JobFilePlan
+from batchrunner.preview.planning import plan_job_file
 from batchrunner.run.submit import run_job_file
-from batchrunner.simulate import forecast
 
 
 def plan_of(

@@ -7,9 +7,9 @@ from policy_runs import ends_under_a_stream, lengths, run, scheduler_for, short
 from schedulers import request
 
 from batchrunner import SamplingParams
-from batchrunner.engine.predictors.history import History
-from batchrunner.engine.predictors.oracle import Oracle
 from batchrunner.engine.request import Request
+from batchrunner.engine.scheduling.predictors.history import History
+from batchrunner.engine.scheduling.predictors.oracle import Oracle
 
 # --- fcfs and prefix ------------------------------------------------------------------------------------------------
 

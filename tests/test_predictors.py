@@ -8,13 +8,13 @@ from collections.abc import Callable
 import pytest
 from predictor_requests import request
 
-from batchrunner.engine.predictors.history import MIN_OBSERVATIONS, History
-from batchrunner.engine.predictors.max_tokens import MaxTokens
-from batchrunner.engine.predictors.oracle import Oracle
-from batchrunner.engine.predictors.predictor import LengthPredictor, outlived
-from batchrunner.engine.predictors.signals import Signals
-from batchrunner.engine.predictors.small_model import SmallModel
 from batchrunner.engine.request import Request
+from batchrunner.engine.scheduling.predictors.history import MIN_OBSERVATIONS, History
+from batchrunner.engine.scheduling.predictors.max_tokens import MaxTokens
+from batchrunner.engine.scheduling.predictors.oracle import Oracle
+from batchrunner.engine.scheduling.predictors.predictor import LengthPredictor, outlived
+from batchrunner.engine.scheduling.predictors.signals import Signals
+from batchrunner.engine.scheduling.predictors.small_model import SmallModel
 
 # Every predictor
 
@@ -61,7 +61,7 @@ def test_the_oracle_knows_its_requests_and_no_others() -> None:
 
 def test_predictors_need_no_torch() -> None:
     names = ["history", "max_tokens", "oracle", "predictor", "signals", "small_model", "build_predictor"]
-    code = "".join(f"import batchrunner.engine.predictors.{name}\n" for name in names)
+    code = "".join(f"import batchrunner.engine.scheduling.predictors.{name}\n" for name in names)
     code += "import sys; assert not {'torch', 'transformers'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
 

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from schedulers import request
 
-from batchrunner.engine.chain import ROOT_KEY, block_key, block_keys
-from batchrunner.engine.siblings import num_common
+from batchrunner.engine.kv.chain import ROOT_KEY, block_key, block_keys
+from batchrunner.engine.kv.siblings import num_common
 
 
 def test_a_key_covers_the_whole_prefix() -> None:

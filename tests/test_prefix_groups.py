@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from batchrunner.engine.prefix_groups import GroupRule, group_by_prefix
+from batchrunner.engine.model.prefix_groups import GroupRule, group_by_prefix
 from batchrunner.kernels.attention_work import AttentionWork, PrefixGroup, Segment
 
 ALWAYS = GroupRule(min_members=2, min_tokens=1)

@@ -4,8 +4,8 @@ import pytest
 from policy_runs import SEATS, ends_under_a_stream, run, scheduler_for, short, step
 from schedulers import request
 
-from batchrunner.engine.queues import MAX_PREEMPTIONS
 from batchrunner.engine.request import Request
+from batchrunner.engine.scheduling.queues import MAX_PREEMPTIONS
 
 
 def test_the_more_urgent_request_takes_the_place_of_a_less_urgent_one() -> None:

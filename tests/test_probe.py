@@ -5,8 +5,8 @@ import time
 import pytest
 import torch
 
-from batchrunner.engine.probe import probe
-from batchrunner.engine.speeds import Speeds
+from batchrunner.engine.model.probe import probe
+from batchrunner.engine.model.speeds import Speeds
 
 
 def test_it_is_quick_and_of_the_right_size() -> None:

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from prompts_for_tests import builder
 from spools_for_tests import LetterEncoder, errors_of, ignore, job_over, spool_of, texts_of
 
-from batchrunner.data.fields import fields_text
-from batchrunner.data.input_columns import ColumnFinder
-from batchrunner.data.prompts import compile_templates
-from batchrunner.data.spool import prepare_spool
+from batchrunner.data.input.input_columns import ColumnFinder
+from batchrunner.data.prompt.fields import fields_text
+from batchrunner.data.prompt.prompts import compile_templates
+from batchrunner.data.spool.spool import prepare_spool
 from batchrunner.errors import DataError, JobFileError, RowError
-from batchrunner.spec import JobSpec
+from batchrunner.spec.job import JobSpec
 
 FIELDS = ["b", "a", "c"]
 VALUES: dict[str, Any] = {"a": 1, "b": "x", "c": [None], "d": 4}
@@ -63,7 +63,7 @@ def test_the_fields_are_columns_that_the_job_needs(prompt: str, columns: list[st
 
 
 def test_rows_are_spooled_in_the_order_given_for_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("batchrunner.data.spool_writer.BATCH_ROWS", 2)
+    monkeypatch.setattr("batchrunner.data.spool.writer.BATCH_ROWS", 2)
     rows = [{"x": number, "y": number} for number in range(5)]
     job = job_over(tmp_path, [*rows[:2], {"x": 2}, *rows[3:]], prompt="{{ fields }}", fields=["x", "y"])
     orders = np.array([[0, 1], [1, 0], [0, 1], [1, 0], [0, 1]], dtype=np.uint8)

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from prompts_for_tests import builder, render, row_error
 
-from batchrunner.data import sandbox
-from batchrunner.data.templates import Template
+from batchrunner.data.prompt import sandbox
+from batchrunner.data.prompt.templates import Template
 from batchrunner.errors import JobFileError, RowError
 
 

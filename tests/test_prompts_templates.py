@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from prompts_for_tests import builder, render, row_error
 
-from batchrunner.data.prompts import compile_templates
+from batchrunner.data.prompt.prompts import compile_templates
 from batchrunner.errors import JobFileError
-from batchrunner.spec import JobSpec
+from batchrunner.spec.job import JobSpec
 
 
 @pytest.mark.parametrize(

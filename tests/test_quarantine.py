@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from schedulers import build, request
 
 from batchrunner import SamplingParams
-from batchrunner.engine.quarantine import Quarantine
 from batchrunner.engine.request import Request
-from batchrunner.engine.schedule import Schedule
+from batchrunner.engine.scheduling.quarantine import Quarantine
+from batchrunner.engine.scheduling.schedule import Schedule
 
 POISON = 49  # a token on which the runner below fails
 

@@ -7,7 +7,7 @@ import torch
 
 from batchrunner import SamplingParams
 from batchrunner.engine.request import Request
-from batchrunner.engine.sampler import TOP_P_CANDIDATES, sample, sample_row, uniform
+from batchrunner.engine.text.sampler import TOP_P_CANDIDATES, sample, sample_row, uniform
 from batchrunner.identity import random_key
 
 LOGITS = torch.tensor([1.0, 3.0, 2.0, 0.0, -1.0])

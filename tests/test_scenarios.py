@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from batchrunner.simulate import scenarios
-from batchrunner.simulate.device import Device
+from batchrunner.simulate.cost.device import Device
 
 
 def test_scheduling_before_every_fifth_step_saves_four_fifths_of_its_cost() -> None:

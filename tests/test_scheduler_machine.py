@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from schedulers import build, configurations, request, run_all, step
 
-from batchrunner.engine.places import Place
-from batchrunner.engine.queues import MAX_PREEMPTIONS
+from batchrunner.engine.kv.places import Place
+from batchrunner.engine.kv.swap_choice import MeasuredCosts
 from batchrunner.engine.request import Request
-from batchrunner.engine.swap_choice import MeasuredCosts
+from batchrunner.engine.scheduling.queues import MAX_PREEMPTIONS
 
 tokens = st.integers(3, 6)  # few different ones, so that prompts share beginnings by chance
 prompts = st.lists(tokens, min_size=1, max_size=24)

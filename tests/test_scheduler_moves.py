@@ -13,18 +13,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from schedulers import build, request, run_all
 
-from batchrunner.engine.chain import ROOT_KEY, block_keys
-from batchrunner.engine.model_runner import ModelRunner
-from batchrunner.engine.models import find_model
-from batchrunner.engine.places import Move, Place
-from batchrunner.engine.quarantine import Quarantine
-from batchrunner.engine.queues import MAX_PREEMPTIONS
+from batchrunner.engine.kv.chain import ROOT_KEY, block_keys
+from batchrunner.engine.kv.places import Move, Place
+from batchrunner.engine.kv.swap_choice import MeasuredCosts
+from batchrunner.engine.kv.tiers.disk_file import DiskFile
+from batchrunner.engine.kv.tiers.keeping import keep_prefixes
+from batchrunner.engine.model.model_files import find_model
+from batchrunner.engine.model.model_runner import ModelRunner
 from batchrunner.engine.request import Request
-from batchrunner.engine.schedule import Schedule
-from batchrunner.engine.scheduler import Scheduler
-from batchrunner.engine.swap_choice import MeasuredCosts
-from batchrunner.engine.tiers.disk_file import DiskFile
-from batchrunner.engine.tiers.keeping import keep_prefixes
+from batchrunner.engine.scheduling.quarantine import Quarantine
+from batchrunner.engine.scheduling.queues import MAX_PREEMPTIONS
+from batchrunner.engine.scheduling.schedule import Schedule
+from batchrunner.engine.scheduling.scheduler import Scheduler
 
 DEVICE, HOST = Place.DEVICE, Place.HOST
 DOWN_AND_UP = [

@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from schedulers import build, configurations, request
 
-from batchrunner.engine.model_runner import ModelRunner
-from batchrunner.engine.models import find_model
+from batchrunner.engine.kv.swap_choice import MeasuredCosts
+from batchrunner.engine.kv.tiers.disk_file import DiskFile
+from batchrunner.engine.kv.tiers.disk_layout import Layout
+from batchrunner.engine.model.model_files import find_model
+from batchrunner.engine.model.model_runner import ModelRunner
 from batchrunner.engine.request import Request
-from batchrunner.engine.scheduler import Scheduler
-from batchrunner.engine.swap_choice import MeasuredCosts
-from batchrunner.engine.tiers.disk_file import DiskFile
-from batchrunner.engine.tiers.disk_layout import Layout
+from batchrunner.engine.scheduling.scheduler import Scheduler
 
 MAX_NEW = 10
 tokens = st.integers(3, 6)  # few different ones, so that prompts share beginnings by chance

@@ -5,8 +5,8 @@ import time
 import pytest
 from predictor_requests import ended, request
 
-from batchrunner.engine.predictors.calibration import Calibration
-from batchrunner.engine.predictors.signals import NUM_CHARS, Signals, guessed_tokens
+from batchrunner.engine.scheduling.predictors.calibration import Calibration
+from batchrunner.engine.scheduling.predictors.signals import NUM_CHARS, Signals, guessed_tokens
 
 
 @pytest.mark.parametrize(

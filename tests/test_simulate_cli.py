@@ -12,11 +12,11 @@ import yaml
 from click.testing import CliRunner, Result
 from jobs_for_tests import job_file, run, write_jsonl
 
-from batchrunner.cli import cli
+from batchrunner.cli.main import cli
 from batchrunner.errors import BatchrunError
-from batchrunner.simulate.device import Device
-from batchrunner.simulate.job_rows import read_job_rows
-from batchrunner.simulate.model_shape import ModelShape
+from batchrunner.simulate.cost.device import Device
+from batchrunner.simulate.cost.model_shape import ModelShape
+from batchrunner.simulate.load.job_rows import read_job_rows
 from batchrunner.simulate.simulator import Simulator
 
 
@@ -146,7 +146,7 @@ def test_the_engine_does_what_was_simulated(
     options: dict[str, Any], chat_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Step by step: the counters of a run and of its simulation with the run's lengths are the same."""
-    monkeypatch.setattr("batchrunner.run.length_history.cache_folder", lambda: tmp_path)  # no other run's lengths
+    monkeypatch.setattr("batchrunner.forecast.length_history.cache_folder", lambda: tmp_path)  # no other run's lengths
     rng = random.Random(0)
     heads = ("alpha beta gamma delta epsilon ", "one two three four five ", "")
     rows = [{"text": rng.choice(heads) * rng.randint(1, 3) + str(i), "n": rng.randint(3, 40)} for i in range(60)]
@@ -173,6 +173,7 @@ def test_the_engine_does_what_was_simulated(
 
 
 def test_no_torch_for_made_up_rows() -> None:
-    code = "import sys; from batchrunner.cli import cli; cli(['simulate', '--load', 'equal:5'], standalone_mode=False);"
+    code = "import sys; from batchrunner.cli.main import cli;"
+    code += "cli(['simulate', '--load', 'equal:5'], standalone_mode=False);"
     code += "assert not {'torch', 'transformers'} & set(sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from batchrunner.errors import ModelError
-from batchrunner.simulate.model_families import FAMILIES
-from batchrunner.simulate.model_shape import ModelShape
+from batchrunner.simulate.cost.model_families import FAMILIES
+from batchrunner.simulate.cost.model_shape import ModelShape
 
 GPT2 = {"model_type": "gpt2", "n_embd": 768, "n_layer": 12, "n_head": 12, "vocab_size": 50257, "n_positions": 1024}
 LLAMA_3_1 = {

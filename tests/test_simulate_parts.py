@@ -11,9 +11,9 @@ import pytest
 import yaml
 
 from batchrunner.errors import BatchrunError, DataError, UsageError
-from batchrunner.simulate import loads
-from batchrunner.simulate.device import Device
-from batchrunner.simulate.lengths import Lengths
+from batchrunner.simulate.cost.device import Device
+from batchrunner.simulate.load import loads
+from batchrunner.simulate.load.lengths import Lengths
 
 H100 = {key: value for key, value in asdict(Device.load("h100-sxm")).items() if key != "name"}
 

@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 from schedulers import schedule_of as schedule
 
-from batchrunner.engine.places import Move, Place
-from batchrunner.engine.schedule import Schedule
-from batchrunner.simulate.device import Device
-from batchrunner.simulate.model_shape import ModelShape
-from batchrunner.simulate.roofline import Roofline
+from batchrunner.engine.kv.places import Move, Place
+from batchrunner.engine.scheduling.schedule import Schedule
+from batchrunner.simulate.cost.device import Device
+from batchrunner.simulate.cost.model_shape import ModelShape
+from batchrunner.simulate.cost.roofline import Roofline
 
 # 1,000 parameters of layers and 80 of the output (tied); attention 4 · 2 · 4 · 3 = 96 FLOP a token of context.
 MODEL = ModelShape(

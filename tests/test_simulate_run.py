@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from batchrunner.engine.predictors.oracle import Oracle
-from batchrunner.engine_spec import EngineConfig
+from batchrunner.engine.scheduling.predictors.oracle import Oracle
 from batchrunner.errors import DeviceError, UsageError
-from batchrunner.simulate.device import Device
-from batchrunner.simulate.loads import SimRow, conversations, equal, shared_prefixes, sharegpt_like, tokens
-from batchrunner.simulate.model_shape import ModelShape
+from batchrunner.simulate.cost.device import Device
+from batchrunner.simulate.cost.model_shape import ModelShape
+from batchrunner.simulate.cost.sizes import Sizes
+from batchrunner.simulate.cost.step_costs import FixedSteps
+from batchrunner.simulate.load.loads import SimRow, conversations, equal, shared_prefixes, sharegpt_like, tokens
 from batchrunner.simulate.picture import draw
 from batchrunner.simulate.report import SimReport
 from batchrunner.simulate.series import MAX_POINTS, Series
 from batchrunner.simulate.simulator import Simulator
-from batchrunner.simulate.sizes import Sizes
-from batchrunner.simulate.step_costs import FixedSteps
+from batchrunner.spec.engine import EngineConfig
 
 H100 = Device.load("h100-sxm")
 LLAMA = ModelShape.named("llama-3.1-8b")

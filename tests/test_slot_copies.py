@@ -5,8 +5,8 @@ from pathlib import Path
 import torch
 
 from batchrunner import Engine, SamplingParams
-from batchrunner.engine.places import InnerCopy
-from batchrunner.engine.slot_copies import SlotCopies
+from batchrunner.engine.kv.places import InnerCopy
+from batchrunner.engine.kv.slot_copies import SlotCopies
 
 CPU = torch.device("cpu")
 

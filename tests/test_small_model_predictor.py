@@ -11,9 +11,9 @@ from conftest import build_tiny_tokenizer
 from predictor_requests import ended, request
 
 from batchrunner import SamplingParams
-from batchrunner.engine.predictors.kept_estimates import KeptEstimates
-from batchrunner.engine.predictors.small_model import SmallModel
 from batchrunner.engine.request import Request
+from batchrunner.engine.scheduling.predictors.kept_estimates import KeptEstimates
+from batchrunner.engine.scheduling.predictors.small_model import SmallModel
 from batchrunner.errors import UsageError
 from batchrunner.generate.small_model import SmallModelAnswers
 

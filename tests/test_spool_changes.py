@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from spools_for_tests import LetterEncoder, encoded_again, job_over, spool_of, spooled, texts_of
 
-from batchrunner.data import spool as spool_module
-from batchrunner.data.spool_folder import SpoolFolder
+from batchrunner.data.spool import spool as spool_module
+from batchrunner.data.spool.folder import SpoolFolder
 from batchrunner.errors import DataError
 
 ROWS: list[dict[str, Any]] = [{"t": letter, "n": number} for number, letter in enumerate("abcdefgh")]

@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 from spools_for_tests import LetterEncoder, errors_of, spool_of
 
-from batchrunner.data.columns import input_tables
-from batchrunner.data.spool import Spool
+from batchrunner.data.input.columns import input_tables
+from batchrunner.data.spool.spool import Spool
 from batchrunner.errors import DataError
 
 

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from spools_for_tests import MODEL, ids_of, spool_of
 
-from batchrunner.data import rows as rows_module
-from batchrunner.data import spool_writer
+from batchrunner.data.input import rows as rows_module
+from batchrunner.data.spool import writer as spool_writer
 from batchrunner.identity import question_digest, request_id
-from batchrunner.spec import SamplingParams
+from batchrunner.spec.job import SamplingParams
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 from spools_for_tests import LetterEncoder, encoded_again, errors_of, ids_of, job_over, spool_of, spooled, texts_of
 
-from batchrunner.data import spool_writer
+from batchrunner.data.spool import writer as spool_writer
 from batchrunner.errors import DataError
-from batchrunner.spec import JobSpec
+from batchrunner.spec.job import JobSpec
 
 ROWS: list[dict[str, Any]] = [{"t": letter, "n": number} for number, letter in enumerate("abcdefgh")]
 TEXTS = list("abcdefgh")

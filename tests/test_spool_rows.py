@@ -9,10 +9,10 @@ import pyarrow.parquet as pq
 import pytest
 from spools_for_tests import MODEL, LetterEncoder, errors_of, ids_of, job_over, spool_of, spooled
 
-from batchrunner.data import spool_writer
+from batchrunner.data.spool import writer as spool_writer
 from batchrunner.errors import DataError, JobFileError
 from batchrunner.identity import question_digest, request_id
-from batchrunner.spec import SamplingParams
+from batchrunner.spec.job import SamplingParams
 
 
 def test_a_row_becomes_a_request(tmp_path: Path) -> None:

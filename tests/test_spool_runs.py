@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from jobs_for_tests import SilentProgress, answers, job_file, run, write_jsonl
 
-from batchrunner.data import spool_writer
+from batchrunner.data.spool import writer as spool_writer
 from batchrunner.run.progress import Snapshot
 from batchrunner.run.submit import run_job_file
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from spools_for_tests import spool_of
 
-from batchrunner.data import spool_writer
+from batchrunner.data.spool import writer as spool_writer
 from batchrunner.identity import prompt_bytes
 
 BROKEN = (
@@ -60,7 +60,7 @@ def test_some_prompts_are_read_or_mapped_and_those_mapped_outlive_their_files(
 SCAN = """
 import re, sys
 from pathlib import Path
-from batchrunner.data.spool import prepare_spool
+from batchrunner.data.spool.spool import prepare_spool
 from spools_for_tests import LetterEncoder, job_over
 
 class Long(LetterEncoder):

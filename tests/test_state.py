@@ -6,10 +6,10 @@ from typing import IO, Any
 
 import pytest
 
+from batchrunner.checkpoint import state as state_module
+from batchrunner.checkpoint.state import JobState, open_state
+from batchrunner.checkpoint.storage import Storage
 from batchrunner.errors import DataError, StorageError
-from batchrunner.run import state as state_module
-from batchrunner.run.state import JobState, open_state
-from batchrunner.run.storage import Storage
 
 # A process that dies leaves its files open.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

@@ -4,12 +4,12 @@ import pytest
 from pydantic import TypeAdapter
 from schedulers import schedule_of as schedule
 
-from batchrunner.engine.prefix_groups import NO_GROUPS, GroupRule, group_by_prefix
-from batchrunner.engine.step_times import NUM_STEPS, StepTime, StepTimes
-from batchrunner.engine.step_work import StepWork
+from batchrunner.engine.model.prefix_groups import NO_GROUPS, GroupRule, group_by_prefix
+from batchrunner.engine.model.step_times import NUM_STEPS, StepTime, StepTimes
+from batchrunner.engine.scheduling.step_work import StepWork
 from batchrunner.generate.engine import Engine
 from batchrunner.kernels.attention_work import Segment
-from batchrunner.spec import SamplingParams
+from batchrunner.spec.job import SamplingParams
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from jobs_for_tests import SilentProgress, answers, job_file, read_output, run, 
 from batchrunner import SamplingParams
 from batchrunner.errors import DataError, LockedError, OutputError, StorageError
 from batchrunner.generate.engine import Engine
-from batchrunner.run.lock import output_lock
+from batchrunner.output.lock import output_lock
 from batchrunner.run.submit import run_job_file
 
 ROWS: list[dict[str, Any]] = [{"id": i, "text": f"row {i % 17} of many"} for i in range(60)]

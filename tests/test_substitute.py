@@ -11,11 +11,11 @@ from transformers import AutoModelForCausalLM, Qwen3Config
 from transformers.models.llama.modeling_llama import LlamaForCausalLM, LlamaMLP
 
 from batchrunner import Engine, SamplingParams
-from batchrunner.engine import attention
-from batchrunner.engine.fused_layer import FusedDecoderLayer, FusedMLP, FusedNorm
-from batchrunner.engine.linear import PackedLinear, PlainLinear
-from batchrunner.engine.model_runner import ModelRunner, choose_kernels
-from batchrunner.engine.models import find_model
+from batchrunner.engine.model.layers import attention
+from batchrunner.engine.model.layers.fused_layer import FusedDecoderLayer, FusedMLP, FusedNorm
+from batchrunner.engine.model.layers.linear import PackedLinear, PlainLinear
+from batchrunner.engine.model.model_files import find_model
+from batchrunner.engine.model.model_runner import ModelRunner, choose_kernels
 
 CPU = torch.device("cpu")
 

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from batchrunner.engine.places import Place
-from batchrunner.engine.swap_choice import SMOOTHING, AlwaysSwap, CheaperOne, MeasuredCosts, NeverSwap
+from batchrunner.engine.kv.places import Place
+from batchrunner.engine.kv.swap_choice import SMOOTHING, AlwaysSwap, CheaperOne, MeasuredCosts, NeverSwap
 
 HOST, DISK = Place.HOST, Place.DISK
 

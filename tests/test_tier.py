@@ -4,10 +4,10 @@ from cached_blocks import kept, node, put, waiting
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from batchrunner.engine.foresight import NEVER, Unknown, WaitingRequests
-from batchrunner.engine.places import Place
+from batchrunner.engine.kv.foresight import NEVER, Unknown, WaitingRequests
+from batchrunner.engine.kv.places import Place
+from batchrunner.engine.kv.tiers.tier import StoredBlock, Tier
 from batchrunner.engine.request import Request
-from batchrunner.engine.tiers.tier import StoredBlock, Tier
 
 HOST, DISK = Place.HOST, Place.DISK
 

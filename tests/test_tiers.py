@@ -8,14 +8,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from batchrunner.engine.chain import ROOT_KEY
-from batchrunner.engine.foresight import Unknown, WaitingRequests
-from batchrunner.engine.places import Move, Place
+from batchrunner.engine.kv.chain import ROOT_KEY
+from batchrunner.engine.kv.foresight import Unknown, WaitingRequests
+from batchrunner.engine.kv.places import Move, Place
+from batchrunner.engine.kv.swap_choice import CheaperOne, MeasuredCosts
+from batchrunner.engine.kv.tiers.lower_tiers import LowerTiers
+from batchrunner.engine.kv.tiers.tier import Tier
 from batchrunner.engine.request import Request
-from batchrunner.engine.schedule import Schedule
-from batchrunner.engine.swap_choice import CheaperOne, MeasuredCosts
-from batchrunner.engine.tiers.lower_tiers import LowerTiers
-from batchrunner.engine.tiers.tier import Tier
+from batchrunner.engine.scheduling.schedule import Schedule
 
 HOST, DISK = Place.HOST, Place.DISK
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from schedulers import build, request, run_all, step
 
-from batchrunner.engine.places import InnerCopy
+from batchrunner.engine.kv.places import InnerCopy
 
 # No answer of the fake model has these tokens.
 prompts = st.lists(st.lists(st.integers(60, 62), min_size=1, max_size=14).map(tuple), min_size=1, max_size=24)

@@ -9,8 +9,8 @@ import pytest
 from conftest import CHAT_TEMPLATE, SMOLLM2, build_tiny_tokenizer
 from transformers import AutoTokenizer
 
-from batchrunner.engine.models import find_model
-from batchrunner.engine.tokenizer import Tokenizer
+from batchrunner.engine.model.model_files import find_model
+from batchrunner.engine.text.tokenizer import Tokenizer
 from batchrunner.errors import RowError
 
 TEXTS = [

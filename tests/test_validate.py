@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from batchrunner.cli import cli
+from batchrunner.cli.main import cli
 from batchrunner.errors import OutputError, UsageError
-from batchrunner.job_file import build_job_file
-from batchrunner.validate import check_job_file
+from batchrunner.job_file.read import build_job_file
+from batchrunner.job_file.validate import check_job_file
 
 
 def check(folder: Path, output: str) -> dict[str, Any]:

@@ -4,9 +4,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from schedulers import request
 
-from batchrunner.engine.policies.policy import Rank, Unchanging
 from batchrunner.engine.request import Request
-from batchrunner.engine.waiting import WaitingQueue
+from batchrunner.engine.scheduling.policies.policy import Rank, Unchanging
+from batchrunner.engine.scheduling.waiting import WaitingQueue
 
 
 class Told(Unchanging):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 CHECK = """
-import importlib.util, batchrunner, batchrunner.kernels.paged_attention, batchrunner.engine.scheduler
+import importlib.util, batchrunner, batchrunner.kernels.paged_attention, batchrunner.engine.scheduling.scheduler
 from importlib.resources import files
 assert importlib.util.find_spec("kernels") is None, "a top-level package named kernels"
 assert importlib.util.find_spec("jobs") is None, "a top-level package named jobs"

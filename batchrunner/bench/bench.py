@@ -10,11 +10,11 @@ from batchrunner.bench.machine import this_machine
 from batchrunner.bench.picture import draw
 from batchrunner.bench.results import BenchResult
 from batchrunner.bench.workloads import Workloads
-from batchrunner.engine.device import device_for
-from batchrunner.engine.models import find_model
-from batchrunner.engine_spec import EngineConfig
+from batchrunner.engine.model.device import device_for
+from batchrunner.engine.model.model_files import find_model
 from batchrunner.errors import DeviceError
 from batchrunner.generate.engine import Engine
+from batchrunner.spec.engine import EngineConfig
 
 
 def run_bench(

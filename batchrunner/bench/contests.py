@@ -7,11 +7,11 @@ from typing import Any
 
 from batchrunner.bench.results import Contest, Entrant
 from batchrunner.bench.workloads import Workloads, WorkRow
-from batchrunner.engine.model_runner import ModelRunner
-from batchrunner.engine.models import ModelFiles
-from batchrunner.engine.prefix_groups import NO_GROUPS, GroupRule
-from batchrunner.engine_spec import EngineConfig
+from batchrunner.engine.model.model_files import ModelFiles
+from batchrunner.engine.model.model_runner import ModelRunner
+from batchrunner.engine.model.prefix_groups import NO_GROUPS, GroupRule
 from batchrunner.generate.engine import Engine
+from batchrunner.spec.engine import EngineConfig
 
 SEATS = 16  # of the contest of batchings: a static batch waits for its longest answer, the more so the fewer there are
 

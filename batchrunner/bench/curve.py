@@ -10,10 +10,10 @@ from transformers.pytorch_utils import Conv1D
 
 from batchrunner.bench.results import BatchPoint
 from batchrunner.bench.workloads import Workloads, WorkRow
-from batchrunner.engine.int8 import Int8Linear
-from batchrunner.engine.linear import PackedLinear, PlainLinear
-from batchrunner.engine.model_runner import ModelRunner
-from batchrunner.engine.output_head import ScreenedHead
+from batchrunner.engine.model.layers.int8 import Int8Linear
+from batchrunner.engine.model.layers.linear import PackedLinear, PlainLinear
+from batchrunner.engine.model.layers.output_head import ScreenedHead
+from batchrunner.engine.model.model_runner import ModelRunner
 from batchrunner.errors import UsageError
 from batchrunner.generate.engine import Engine
 

@@ -4,7 +4,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from batchrunner.spec import SamplingParams
+from batchrunner.spec.job import SamplingParams
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from batchrunner.data.spool import Spool
+from batchrunner.data.spool.spool import Spool
 from batchrunner.errors import DataError
 
 ROWS_PER_GROUP = 10_000

@@ -4,17 +4,17 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from batchrunner.engine.build_scheduler import build_foresight
-from batchrunner.engine.foresight import Foresight
-from batchrunner.engine.limits import Limits
-from batchrunner.engine.memory import Budget, budget_for
-from batchrunner.engine.model_runner import ModelRunner
-from batchrunner.engine.places import Place
-from batchrunner.engine.swap_choice import MeasuredCosts
-from batchrunner.engine.tiers.disk_file import DiskFile
-from batchrunner.engine.tiers.keeping import disk_tier
-from batchrunner.engine.tiers.tier import Tier
-from batchrunner.engine_spec import EngineConfig
+from batchrunner.engine.kv.foresight import Foresight
+from batchrunner.engine.kv.memory import Budget, budget_for
+from batchrunner.engine.kv.places import Place
+from batchrunner.engine.kv.swap_choice import MeasuredCosts
+from batchrunner.engine.kv.tiers.disk_file import DiskFile
+from batchrunner.engine.kv.tiers.keeping import disk_tier
+from batchrunner.engine.kv.tiers.tier import Tier
+from batchrunner.engine.model.model_runner import ModelRunner
+from batchrunner.engine.scheduling.build_scheduler import build_foresight
+from batchrunner.engine.scheduling.limits import Limits
+from batchrunner.spec.engine import EngineConfig
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from batchrunner.engine.places import Move, Place
+from batchrunner.engine.kv.places import Move, Place
 from batchrunner.engine.request import Request
 
 

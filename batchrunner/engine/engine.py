@@ -6,24 +6,24 @@ from pathlib import Path
 from typing import Any, Self
 
 from batchrunner.engine.allocate import allocate_memory
-from batchrunner.engine.build_scheduler import build_scheduler, limits_for
 from batchrunner.engine.counters import Counters
-from batchrunner.engine.device import device_for
-from batchrunner.engine.fingerprint import model_fingerprint
-from batchrunner.engine.model_runner import ModelRunner
-from batchrunner.engine.models import ModelFiles, find_model
+from batchrunner.engine.kv.tiers.keeping import keep_prefixes
+from batchrunner.engine.model.device import device_for
+from batchrunner.engine.model.fingerprint import model_fingerprint
+from batchrunner.engine.model.model_files import ModelFiles, find_model
+from batchrunner.engine.model.model_runner import ModelRunner
+from batchrunner.engine.model.step_times import StepTimes
 from batchrunner.engine.options import engine_config
-from batchrunner.engine.predictors.build_predictor import build_predictor
-from batchrunner.engine.predictors.history import History
-from batchrunner.engine.predictors.small_model import AnswerLengths
-from batchrunner.engine.quarantine import Quarantine
 from batchrunner.engine.request import Completion, Request
+from batchrunner.engine.scheduling.build_scheduler import build_scheduler, limits_for
+from batchrunner.engine.scheduling.predictors.build_predictor import build_predictor
+from batchrunner.engine.scheduling.predictors.history import History
+from batchrunner.engine.scheduling.predictors.small_model import AnswerLengths
+from batchrunner.engine.scheduling.quarantine import Quarantine
 from batchrunner.engine.step_runner import StepRunner
-from batchrunner.engine.step_times import StepTimes
-from batchrunner.engine.tiers.keeping import keep_prefixes
-from batchrunner.engine.tokenizer import cut_at_stop
+from batchrunner.engine.text.tokenizer import cut_at_stop
 from batchrunner.errors import RowError, TierError, UsageError
-from batchrunner.spec import SamplingParams
+from batchrunner.spec.job import SamplingParams
 
 
 class EngineCore:

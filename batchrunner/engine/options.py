@@ -4,8 +4,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from batchrunner.engine_spec import EngineConfig
 from batchrunner.errors import UsageError
+from batchrunner.spec.engine import EngineConfig
 
 
 def engine_config(options: dict[str, Any]) -> EngineConfig:

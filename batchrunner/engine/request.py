@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from batchrunner.errors import RowError
-from batchrunner.spec import SamplingParams
+from batchrunner.spec.job import SamplingParams
 
 FinishReason = Literal["stop", "length", "error"]
 

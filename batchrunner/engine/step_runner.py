@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from batchrunner.engine.places import Move
-from batchrunner.engine.schedule import Schedule
-from batchrunner.engine.step_times import StepTimes
+from batchrunner.engine.kv.places import Move
+from batchrunner.engine.model.step_times import StepTimes
+from batchrunner.engine.scheduling.schedule import Schedule
 
 
 class StepRunner(Protocol):

@@ -5,14 +5,14 @@ from pathlib import Path
 from typing import Any
 
 from batchrunner.engine.engine import EngineCore
-from batchrunner.engine.models import ModelFiles
+from batchrunner.engine.model.model_files import ModelFiles
 from batchrunner.engine.options import engine_config
-from batchrunner.engine.predictors.history import History
 from batchrunner.engine.request import Completion
-from batchrunner.engine_spec import SmallModel
+from batchrunner.engine.scheduling.predictors.history import History
 from batchrunner.generate.generate import generate
 from batchrunner.generate.small_model import small_model_for
-from batchrunner.spec import SamplingParams
+from batchrunner.spec.engine import SmallModel
+from batchrunner.spec.job import SamplingParams
 
 
 class Engine(EngineCore):

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from batchrunner.engine.engine import EngineCore
-from batchrunner.engine.predictors.predictor import TextOf
 from batchrunner.engine.request import Completion, Request
-from batchrunner.engine_spec import SmallModel
+from batchrunner.engine.scheduling.predictors.predictor import TextOf
 from batchrunner.errors import RowError, UsageError
 from batchrunner.generate.generate import generate
-from batchrunner.spec import SamplingParams
+from batchrunner.spec.engine import SmallModel
+from batchrunner.spec.job import SamplingParams
 
 DEFAULT_MAX_TOKENS = 256
 KV_TOKENS = 8192  # beside the job's own model: enough for a few short answers at once

@@ -1,6 +1,6 @@
 """What memory there is for a run, and what it is enough for."""
 
-from batchrunner.engine.memory import Budget
+from batchrunner.engine.kv.memory import Budget
 from batchrunner.run.job_run import JobRun
 
 

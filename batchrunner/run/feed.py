@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from heapq import merge
 from itertools import chain, islice
 
-from batchrunner.data.spool import SpooledRequest
+from batchrunner.data.spool.spool import SpooledRequest
 from batchrunner.engine.engine import EngineCore
 from batchrunner.engine.request import Completion, Request
-from batchrunner.engine_spec import SmallModel
 from batchrunner.errors import RowError
 from batchrunner.run.job_run import JobRun, failed_completion
+from batchrunner.spec.engine import SmallModel
 
 # Requests waiting in the engine beyond those running: enough to fill a step, few enough to keep memory flat.
 MIN_WAITING = 512

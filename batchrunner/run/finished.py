@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from batchrunner.data.sources import find_inputs
-from batchrunner.engine.models import model_paths
+from batchrunner.data.input.sources import find_inputs
+from batchrunner.engine.model.model_files import model_paths
 from batchrunner.errors import DataError
-from batchrunner.run.output_folder import stat_digest
-from batchrunner.spec import JobFile, JobSpec
+from batchrunner.output.folder import stat_digest
+from batchrunner.spec.job import JobFile, JobSpec
 
 
 def job_digest(job_file: JobFile, job: JobSpec) -> str:

@@ -9,23 +9,23 @@ from typing import Any
 import numpy as np
 import pyarrow.compute as pc
 
+from batchrunner.checkpoint.state import JobState, open_state
+from batchrunner.checkpoint.storage import Storage
 from batchrunner.data.outputs import Results, output_schema, output_tables, write_output_files
-from batchrunner.data.prompts import Encoder
-from batchrunner.data.spool import Spool
-from batchrunner.engine.block_pool import BlockPool
-from batchrunner.engine.limits import check_sizes
+from batchrunner.data.prompt.prompts import Encoder
+from batchrunner.data.spool.spool import Spool
+from batchrunner.engine.kv.block_pool import BlockPool
 from batchrunner.engine.request import Completion
+from batchrunner.engine.scheduling.limits import check_sizes
 from batchrunner.errors import DataError, RowError
+from batchrunner.forecast.length_history import group_of
+from batchrunner.output.folder import OutputFolder
+from batchrunner.output.summary import JobSummary, RunCounters
 from batchrunner.plan.order import wanted_rows
-from batchrunner.run.length_history import group_of
-from batchrunner.run.output_folder import OutputFolder
+from batchrunner.plan.run_plan import is_hopeless, rows_of
+from batchrunner.plan.spooling import spool_of
 from batchrunner.run.rows_ahead import RowsAhead
-from batchrunner.run.run_plan import is_hopeless, rows_of
-from batchrunner.run.spooling import spool_of
-from batchrunner.run.state import JobState, open_state
-from batchrunner.run.storage import Storage
-from batchrunner.run.summary import JobSummary, RunCounters
-from batchrunner.spec import JobSpec
+from batchrunner.spec.job import JobSpec
 
 
 class JobRun:

@@ -7,24 +7,24 @@ from pathlib import Path
 import numpy as np
 
 from batchrunner.engine.engine import EngineCore
-from batchrunner.engine.predictors.history import History
 from batchrunner.engine.request import Request
+from batchrunner.engine.scheduling.predictors.history import History
 from batchrunner.errors import ModelError
-from batchrunner.plan.figures import Duration
+from batchrunner.forecast.forecaster import Forecaster
+from batchrunner.forecast.kept_speeds import KeptSpeeds
+from batchrunner.forecast.known_speeds import UNCERTAINTY_MEASURED, assumed_speeds
+from batchrunner.forecast.parts import RunForecast
+from batchrunner.forecast.planned_rows import planned_rows
 from batchrunner.plan.job_plan import SAMPLE_SHARE, Room
 from batchrunner.plan.lengths import MIN_KNOWN
-from batchrunner.plan.wording import time_text
+from batchrunner.plan.run_plan import JobToPlan, Planner, RunPlan, rows_of
+from batchrunner.preview.figures import Duration
+from batchrunner.preview.wording import time_text
 from batchrunner.run.job_run import JobRun
-from batchrunner.run.kept_speeds import KeptSpeeds
-from batchrunner.run.known_speeds import UNCERTAINTY_MEASURED, assumed_speeds
 from batchrunner.run.rows_ahead import RowsAhead
-from batchrunner.run.run_plan import JobToPlan, Planner, RunPlan, rows_of
-from batchrunner.simulate.forecast import Forecaster
-from batchrunner.simulate.forecast_parts import RunForecast
-from batchrunner.simulate.model_shape import ModelShape
-from batchrunner.simulate.pace import pace_of
-from batchrunner.simulate.planned_rows import planned_rows
-from batchrunner.simulate.speed_fit import fit
+from batchrunner.simulate.cost.model_shape import ModelShape
+from batchrunner.simulate.cost.pace import pace_of
+from batchrunner.simulate.cost.speed_fit import fit
 
 MIN_STEPS = 24  # measured, before they say how fast the machine is
 

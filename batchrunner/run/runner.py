@@ -6,25 +6,25 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
-from batchrunner.engine.fingerprint import model_fingerprint
-from batchrunner.engine.models import find_model
+from batchrunner.checkpoint.storage import Storage
+from batchrunner.engine.model.fingerprint import model_fingerprint
+from batchrunner.engine.model.model_files import find_model
 from batchrunner.engine.request import Completion, Request
-from batchrunner.engine.tokenizer import Tokenizer
+from batchrunner.engine.text.tokenizer import Tokenizer
 from batchrunner.errors import DataError, StorageError, TierError
+from batchrunner.forecast.length_history import LengthHistory
 from batchrunner.generate.engine import Engine
+from batchrunner.output.folder import OutputFolder
+from batchrunner.output.summary import JobSummary, RunCounters
 from batchrunner.run.budget import describe_budget
 from batchrunner.run.feed import Feed, Unfinished
 from batchrunner.run.finished import job_digest
 from batchrunner.run.job_run import JobRun, open_job
-from batchrunner.run.length_history import LengthHistory
-from batchrunner.run.output_folder import OutputFolder
 from batchrunner.run.planned_run import PlannedRun
 from batchrunner.run.progress import Progress, Snapshot
 from batchrunner.run.shutdown import Shutdown
 from batchrunner.run.side_thread import SideThread
-from batchrunner.run.storage import Storage
-from batchrunner.run.summary import JobSummary, RunCounters
-from batchrunner.spec import JobFile, JobSpec
+from batchrunner.spec.job import JobFile, JobSpec
 
 
 @dataclass(eq=False, slots=True)

@@ -3,15 +3,15 @@
 from contextlib import ExitStack
 from pathlib import Path
 
+from batchrunner.checkpoint.storage import Storage
 from batchrunner.errors import StorageError, described
+from batchrunner.output.folder import OutputFolder
+from batchrunner.output.lock import output_lock
+from batchrunner.output.summary import JobSummary, Summary
 from batchrunner.run.finished import job_digest
-from batchrunner.run.lock import output_lock
-from batchrunner.run.output_folder import OutputFolder
 from batchrunner.run.progress import Progress
 from batchrunner.run.shutdown import Shutdown
-from batchrunner.run.storage import Storage
-from batchrunner.run.summary import JobSummary, Summary
-from batchrunner.spec import JobFile, JobSpec
+from batchrunner.spec.job import JobFile, JobSpec
 
 
 def run_job_file(job_file: JobFile, progress: Progress, *, wait: bool = False) -> Summary:

@@ -4,16 +4,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from batchrunner.engine.places import Place
-from batchrunner.engine.predictors.oracle import Oracle
-from batchrunner.engine.predictors.predictor import TextOf
-from batchrunner.engine_spec import EngineConfig
-from batchrunner.simulate.device import Device
-from batchrunner.simulate.loads import SimRow
-from batchrunner.simulate.model_shape import ModelShape
+from batchrunner.engine.kv.places import Place
+from batchrunner.engine.scheduling.predictors.oracle import Oracle
+from batchrunner.engine.scheduling.predictors.predictor import TextOf
+from batchrunner.simulate.cost.device import Device
+from batchrunner.simulate.cost.model_shape import ModelShape
+from batchrunner.simulate.cost.sizes import prefill_seconds
+from batchrunner.simulate.load.loads import SimRow
 from batchrunner.simulate.report import SimReport
 from batchrunner.simulate.simulator import Simulator
-from batchrunner.simulate.sizes import prefill_seconds
+from batchrunner.spec.engine import EngineConfig
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,15 +4,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from batchrunner.engine.limits import Limits
-from batchrunner.engine_spec import EngineConfig
+from batchrunner.engine.scheduling.limits import Limits
 from batchrunner.plan.job_plan import Room, Rows, plan_job
 from batchrunner.plan.prefix_order import order_in_memory
-from batchrunner.simulate.device import Device
-from batchrunner.simulate.loads import SimRow
-from batchrunner.simulate.model_shape import ModelShape
-from batchrunner.simulate.pace import pace_of
-from batchrunner.simulate.sizes import Sizes, device_kind
+from batchrunner.simulate.cost.device import Device
+from batchrunner.simulate.cost.model_shape import ModelShape
+from batchrunner.simulate.cost.pace import pace_of
+from batchrunner.simulate.cost.sizes import Sizes, device_kind
+from batchrunner.simulate.load.loads import SimRow
+from batchrunner.spec.engine import EngineConfig
 
 
 def planned_queue(

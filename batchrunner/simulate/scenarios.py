@@ -6,21 +6,21 @@ tests/test_scenarios.py holds them against what is said, with the tolerance of e
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from batchrunner.engine.places import Place
-from batchrunner.engine.predictors.oracle import Oracle
+from batchrunner.engine.kv.places import Place
 from batchrunner.engine.request import Request
-from batchrunner.engine.schedule import Schedule
-from batchrunner.engine_spec import EngineConfig
-from batchrunner.simulate.device import Device
-from batchrunner.simulate.lengths import Lengths
-from batchrunner.simulate.loads import SimRow, equal, sharegpt_like, tokens
-from batchrunner.simulate.model_shape import ModelShape
-from batchrunner.simulate.named_loads import agent_like
+from batchrunner.engine.scheduling.predictors.oracle import Oracle
+from batchrunner.engine.scheduling.schedule import Schedule
+from batchrunner.simulate.cost.device import Device
+from batchrunner.simulate.cost.model_shape import ModelShape
+from batchrunner.simulate.cost.roofline import Roofline
+from batchrunner.simulate.cost.step_costs import FixedSteps
+from batchrunner.simulate.load.lengths import Lengths
+from batchrunner.simulate.load.loads import SimRow, equal, sharegpt_like, tokens
+from batchrunner.simulate.load.named_loads import agent_like
 from batchrunner.simulate.report import SimReport
-from batchrunner.simulate.roofline import Roofline
 from batchrunner.simulate.simulator import Simulator
-from batchrunner.simulate.step_costs import FixedSteps
-from batchrunner.spec import SamplingParams
+from batchrunner.spec.engine import EngineConfig
+from batchrunner.spec.job import SamplingParams
 
 DECODE_SECONDS, SCHEDULING_SECONDS = 0.015, 0.0005
 H100 = Device.load("h100-sxm")

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from batchrunner.engine.request import Request
-from batchrunner.simulate.loads import SimRow, answer_token
-from batchrunner.spec import SamplingParams
+from batchrunner.simulate.load.loads import SimRow, answer_token
+from batchrunner.spec.job import SamplingParams
 
 END = 2**32 - 1  # no answer_token
 NEVER = -1

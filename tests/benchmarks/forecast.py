@@ -15,11 +15,11 @@ from pathlib import Path
 from rich.console import Console
 
 from batchrunner.cache_folder import cache_folder
-from batchrunner.job_file import build_job_file
-from batchrunner.planning import plan_job_file
+from batchrunner.job_file.read import build_job_file
+from batchrunner.preview.planning import plan_job_file
 from batchrunner.run.progress import LineProgress
 from batchrunner.run.submit import run_job_file
-from batchrunner.spec import JobFile
+from batchrunner.spec.job import JobFile
 
 KV_TOKENS = 90_000
 

@@ -11,9 +11,9 @@ from batchrunner.bench.contests import Way, run_entrant
 from batchrunner.bench.curve import decode_step_seconds
 from batchrunner.bench.results import Entrant
 from batchrunner.bench.workloads import Workloads, WorkRow
-from batchrunner.engine.models import find_model
-from batchrunner.engine_spec import EngineConfig
+from batchrunner.engine.model.model_files import find_model
 from batchrunner.generate.engine import Engine
+from batchrunner.spec.engine import EngineConfig
 
 CONFIG = EngineConfig(kv_tokens=60_000)
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from plan_speed import NUM_PREFIX_TOKENS, NUM_PREFIXES, NUM_ROWS, NUM_TOKENS, WATCH_EVERY, status_bytes
 
-BATCHRUN = [sys.executable, "-c", "from batchrunner.cli import main; main()"]
+BATCHRUN = [sys.executable, "-c", "from batchrunner.cli.main import main; main()"]
 ROWS_PER_GROUP = 50_000
 # A token each, with the space before them.
 WORDS = ["time", "year", "people", "way", "day", "man", "thing", "woman", "life", "child", "world", "school", "state"]

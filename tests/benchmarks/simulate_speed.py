@@ -6,11 +6,11 @@ python tests/benchmarks/simulate_speed.py [ROWS]
 import sys
 import time
 
-from batchrunner.engine_spec import EngineConfig
-from batchrunner.simulate.device import Device
-from batchrunner.simulate.loads import equal
-from batchrunner.simulate.model_shape import ModelShape
+from batchrunner.simulate.cost.device import Device
+from batchrunner.simulate.cost.model_shape import ModelShape
+from batchrunner.simulate.load.loads import equal
 from batchrunner.simulate.simulator import Simulator
+from batchrunner.spec.engine import EngineConfig
 
 NUM_ROWS, NUM_PROMPT, NUM_OUTPUT = 100_000, 32, 128
 

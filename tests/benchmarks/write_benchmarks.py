@@ -21,7 +21,7 @@ from measurements import (  # noqa: E402
 from batchrunner.bench.bench import run_bench  # noqa: E402
 from batchrunner.bench.picture import draw  # noqa: E402
 from batchrunner.bench.results import CONTEST_HEADINGS, CURVE_HEADINGS, BenchResult  # noqa: E402
-from batchrunner.engine_spec import EngineConfig  # noqa: E402
+from batchrunner.spec.engine import EngineConfig  # noqa: E402
 
 PAGE = """\
 # Benchmarks

@@ -1,0 +1,1 @@
+"""What survives any interruption: the journal, and the parts that it commits."""

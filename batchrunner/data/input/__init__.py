@@ -1,0 +1,1 @@
+"""Files become rows, and columns keep their types."""

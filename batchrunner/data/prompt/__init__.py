@@ -1,0 +1,1 @@
+"""Rows become prompts: templates in their sandbox."""

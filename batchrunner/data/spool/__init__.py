@@ -1,0 +1,1 @@
+"""Prompts become requests: tokenised once, kept on disk."""

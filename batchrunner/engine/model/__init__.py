@@ -1,0 +1,1 @@
+"""The model: its files, its device, one forward pass a step."""

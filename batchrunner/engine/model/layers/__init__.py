@@ -1,0 +1,1 @@
+"""The parts of a model that are ours: attention, linear layers, the output layer."""

@@ -1,0 +1,10 @@
+"""The planned order: requests that begin alike run next to each other."""
+
+from batchrunner.engine.scheduling.policies.fcfs import FirstComeFirstServed
+
+
+class PlannedOrder(FirstComeFirstServed):
+    """Requests run as they arrive, and they arrive in the depth-first order of their prefix tree (plan/order.py).
+
+    A prefix is computed once, by its first request; after its last one it is evicted before all others.
+    """

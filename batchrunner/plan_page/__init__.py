@@ -1,1 +1,0 @@
-"""A plan as a page with pictures."""

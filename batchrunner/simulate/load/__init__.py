@@ -1,0 +1,1 @@
+"""The rows that are simulated: when they come, and how long their answers are."""

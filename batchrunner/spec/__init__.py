@@ -1,0 +1,1 @@
+"""What a job file holds: frozen, validated, without behaviour of its own."""
