@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from batchrunner.engine.request import Completion
     from batchrunner.generate.engine import Engine
     from batchrunner.output.summary import Summary
-    from batchrunner.spec.job import SamplingParams
+    from batchrunner.spec.sampling import SamplingParams
 
 __version__ = "0.1.0"
 __all__ = ["Completion", "Engine", "SamplingParams", "Summary", "annotate", "submit"]
@@ -17,7 +17,7 @@ _HOME = {
     "submit": "api",
     "Completion": "engine.request",
     "Engine": "generate.engine",
-    "SamplingParams": "spec.job",
+    "SamplingParams": "spec.sampling",
     "Summary": "output.summary",
 }
 

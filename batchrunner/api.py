@@ -18,7 +18,7 @@ from batchrunner.job_file.read import build_job_file, load_job_file
 from batchrunner.output.summary import Summary
 from batchrunner.run.progress import Snapshot, choose_progress
 from batchrunner.run.submit import run_job_file
-from batchrunner.spec.job import SamplingParams
+from batchrunner.spec.sampling import SamplingParams
 
 Dataset = TypeVar("Dataset")
 

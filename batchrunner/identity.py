@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from batchrunner.spec.job import SamplingParams
+from batchrunner.spec.sampling import SamplingParams
 
 ID_BYTES = 16
 TOKEN_BYTES = 4  # of a token id in a prompt

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from batchrunner.preview.figures import Duration, Forecast, JobFigures, JobFilePlan, Shard, SharedPrefix, WhatIf
+from batchrunner.forecast.duration import Duration
+from batchrunner.preview.figures import Forecast, JobFigures, JobFilePlan, Shard, SharedPrefix, WhatIf
 from batchrunner.preview.histogram import Histogram
 
 # Foreign text: markup of a page and of rich, a terminal's escape, a newline, a turn of the writing direction.

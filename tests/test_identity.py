@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from batchrunner.identity import ID_BYTES, prompt_bytes, question_digest, question_hasher, request_id
-from batchrunner.spec.job import SamplingParams
+from batchrunner.spec.sampling import SamplingParams
 
 GREEDY = SamplingParams()
 SAMPLED = SamplingParams(temperature=1)

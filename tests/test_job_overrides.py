@@ -7,7 +7,7 @@ import pytest
 from jobs_for_tests import build, document, load, refusal, two_jobs
 
 from batchrunner.errors import JobFileError, UsageError
-from batchrunner.job_file.read import parse_override
+from batchrunner.job_file.overrides import parse_override
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ from pydantic import ValidationError
 from batchrunner.errors import JobFileError
 from batchrunner.job_file import read as job_file_module
 from batchrunner.job_file.read import load_job_file
-from batchrunner.spec.job import ColumnRef, SamplingSpec
+from batchrunner.spec.sampling import SamplingSpec
+from batchrunner.spec.types import ColumnRef
 
 
 def test_a_valid_file_is_read_with_its_values_and_the_defaults(tmp_path: Path) -> None:

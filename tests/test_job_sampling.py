@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 from jobs_for_tests import build, document, refusal
 
-from batchrunner.spec.job import ColumnRef, SamplingParams
+from batchrunner.spec.sampling import SamplingParams
+from batchrunner.spec.types import ColumnRef
 
 
 def test_an_empty_section_means_the_defaults() -> None:

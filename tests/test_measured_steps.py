@@ -18,7 +18,7 @@ from batchrunner.simulate.cost.least_work import LeastWork
 from batchrunner.simulate.cost.measured_steps import MeasuredSteps
 from batchrunner.simulate.cost.model_shape import ModelShape
 from batchrunner.simulate.cost.speed_fit import fit
-from batchrunner.spec.job import SamplingParams
+from batchrunner.spec.sampling import SamplingParams
 
 SHAPE = ModelShape.named("smollm2-135m", "float32")
 SPEEDS = Speeds(2e11, 2e10)

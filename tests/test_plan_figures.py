@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from plans_for_tests import FOREIGN, empty_plan, job_figures, plan_by_hand
 
-from batchrunner.preview.figures import TOO_LARGE, TOO_LONG, Duration, SharedPrefix
+from batchrunner.forecast.duration import Duration, time_text
+from batchrunner.preview.figures import TOO_LARGE, TOO_LONG, SharedPrefix
 from batchrunner.preview.histogram import Histogram
-from batchrunner.preview.wording import SHOWN_CHARS, change_text, printable_end, time_text
+from batchrunner.preview.wording import SHOWN_CHARS, change_text, printable_end
 
 VALUES = st.lists(st.one_of(st.integers(0, 20), st.integers(0, 5_000), st.integers(0, 2**40)), min_size=1)
 

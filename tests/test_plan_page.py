@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from plans_for_tests import FOREIGN, empty_plan, job_figures, plan_by_hand
 
+from batchrunner.forecast.duration import Duration
 from batchrunner.preview import shapes
-from batchrunner.preview.figures import Duration, JobFilePlan
+from batchrunner.preview.figures import JobFilePlan
 from batchrunner.preview.histogram import Histogram
 from batchrunner.preview.page import render_page
 

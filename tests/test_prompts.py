@@ -8,7 +8,7 @@ from prompts_for_tests import builder
 from spools_for_tests import LetterEncoder
 
 from batchrunner.errors import RowError
-from batchrunner.spec.job import SamplingParams
+from batchrunner.spec.sampling import SamplingParams
 
 
 def test_a_prompt_is_rendered_and_encoded() -> None:

@@ -12,7 +12,7 @@ from spools_for_tests import MODEL, ids_of, spool_of
 from batchrunner.data.input import rows as rows_module
 from batchrunner.data.spool import writer as spool_writer
 from batchrunner.identity import question_digest, request_id
-from batchrunner.spec.job import SamplingParams
+from batchrunner.spec.sampling import SamplingParams
 
 
 @pytest.mark.parametrize(

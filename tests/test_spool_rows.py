@@ -12,7 +12,7 @@ from spools_for_tests import MODEL, LetterEncoder, errors_of, ids_of, job_over, 
 from batchrunner.data.spool import writer as spool_writer
 from batchrunner.errors import DataError, JobFileError
 from batchrunner.identity import question_digest, request_id
-from batchrunner.spec.job import SamplingParams
+from batchrunner.spec.sampling import SamplingParams
 
 
 def test_a_row_becomes_a_request(tmp_path: Path) -> None:

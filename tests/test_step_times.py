@@ -9,7 +9,7 @@ from batchrunner.engine.model.step_times import NUM_STEPS, StepTime, StepTimes
 from batchrunner.engine.scheduling.step_work import StepWork
 from batchrunner.generate.engine import Engine
 from batchrunner.kernels.attention_work import Segment
-from batchrunner.spec.job import SamplingParams
+from batchrunner.spec.sampling import SamplingParams
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from batchrunner.spec.job import SamplingParams
+from batchrunner.spec.sampling import SamplingParams
 
 
 @dataclass(frozen=True, slots=True)

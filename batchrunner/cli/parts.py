@@ -25,7 +25,8 @@ OVERRIDES = click.option(
 
 
 def load(path: Path, overrides: tuple[str, ...]) -> "JobFile":
-    from batchrunner.job_file.read import load_job_file, parse_override
+    from batchrunner.job_file.overrides import parse_override
+    from batchrunner.job_file.read import load_job_file
 
     return load_job_file(path, dict(map(parse_override, overrides)))
 

@@ -57,7 +57,7 @@ def simulate(
     How long the answers are, nobody knows beforehand: as in the job's finished run if there is one, else the longest
     allowed, unless --lengths says otherwise. --compare lengths=history,oracle tells the scheduler, too.
     """
-    from batchrunner.job_file.read import parse_override
+    from batchrunner.job_file.overrides import parse_override
     from batchrunner.simulate.comparison import compare as compare_variants
     from batchrunner.simulate.cost.device import Device
 
@@ -103,7 +103,7 @@ def _job_file(path: Path | None, values: dict[str, Any]) -> "JobFile":
 
 def _combinations(compare: tuple[str, ...]) -> list[dict[str, Any]]:
     """Every value of every option with every one of the others, by dotted key."""
-    from batchrunner.job_file.read import parse_override
+    from batchrunner.job_file.overrides import parse_override
 
     options = []
     for text in compare:

@@ -21,9 +21,9 @@ from batchrunner.engine.scheduling.predictors.history import History
 from batchrunner.engine.scheduling.predictors.small_model import AnswerLengths
 from batchrunner.engine.scheduling.quarantine import Quarantine
 from batchrunner.engine.step_runner import StepRunner
-from batchrunner.engine.text.tokenizer import cut_at_stop
+from batchrunner.engine.text.stop_strings import cut_at_stop
 from batchrunner.errors import RowError, TierError, UsageError
-from batchrunner.spec.job import SamplingParams
+from batchrunner.spec.sampling import SamplingParams
 
 
 class EngineCore:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from batchrunner.errors import RowError
-from batchrunner.spec.job import SamplingParams
+from batchrunner.spec.sampling import SamplingParams
 
 FinishReason = Literal["stop", "length", "error"]
 

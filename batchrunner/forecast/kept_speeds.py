@@ -8,8 +8,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
-import torch
-
 from batchrunner.cache_folder import cache_folder
 from batchrunner.engine.model.speeds import Speeds
 from batchrunner.spec.engine import EngineConfig
@@ -34,6 +32,8 @@ class KeptSpeeds:
 
         A machine is known by its GPU, or by its name and number of threads.
         """
+        import torch  # takes seconds, and its callers have it
+
         is_gpu = device_kind == "cuda" and torch.cuda.is_available()
         chip = torch.cuda.get_device_name() if is_gpu else f"{platform.node()}, {torch.get_num_threads()} threads"
         parts = (model, config.dtype_on(device_kind), config.quantization, device_kind, chip)

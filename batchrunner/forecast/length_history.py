@@ -8,7 +8,8 @@ from pathlib import Path
 
 from batchrunner.cache_folder import cache_folder
 from batchrunner.engine.scheduling.predictors.history import History
-from batchrunner.spec.job import ColumnRef, JobSpec
+from batchrunner.spec.job import JobSpec
+from batchrunner.spec.types import ColumnRef
 
 
 def group_of(job: JobSpec) -> str:

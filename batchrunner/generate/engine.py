@@ -12,7 +12,7 @@ from batchrunner.engine.scheduling.predictors.history import History
 from batchrunner.generate.generate import generate
 from batchrunner.generate.small_model import small_model_for
 from batchrunner.spec.engine import SmallModel
-from batchrunner.spec.job import SamplingParams
+from batchrunner.spec.sampling import SamplingParams
 
 
 class Engine(EngineCore):

@@ -8,7 +8,7 @@ from batchrunner.engine.request import Completion, Request
 from batchrunner.errors import RowError, UsageError
 from batchrunner.generate.planned_order import planned_order
 from batchrunner.identity import question_digest, request_id
-from batchrunner.spec.job import SamplingParams
+from batchrunner.spec.sampling import SamplingParams
 
 
 def generate(

@@ -7,7 +7,7 @@ import numpy as np
 from batchrunner.engine.engine import EngineCore
 from batchrunner.plan.job_plan import Pace, Room, Rows, plan_job
 from batchrunner.plan.prefix_order import order_in_memory
-from batchrunner.spec.job import SamplingParams
+from batchrunner.spec.sampling import SamplingParams
 
 
 def planned_order(

@@ -9,7 +9,7 @@ from batchrunner.engine.scheduling.predictors.predictor import TextOf
 from batchrunner.errors import RowError, UsageError
 from batchrunner.generate.generate import generate
 from batchrunner.spec.engine import SmallModel
-from batchrunner.spec.job import SamplingParams
+from batchrunner.spec.sampling import SamplingParams
 
 DEFAULT_MAX_TOKENS = 256
 KV_TOKENS = 8192  # beside the job's own model: enough for a few short answers at once

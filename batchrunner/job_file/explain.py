@@ -8,8 +8,10 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from batchrunner.spec import job as spec
 from batchrunner.spec.engine import DiskTier, EngineConfig, FeedbackLevels, SmallModel, Tiers
+from batchrunner.spec.job import JobFile, JobSpec, Message
+from batchrunner.spec.sampling import SamplingSpec
+from batchrunner.spec.types import ColumnRef
 
 _MAX_SHOWN = 100
 _SECTIONS: dict[str, type[BaseModel]] = {
@@ -18,9 +20,9 @@ _SECTIONS: dict[str, type[BaseModel]] = {
     "disk": DiskTier,
     "mlfq": FeedbackLevels,
     "lengths": SmallModel,
-    "sampling": spec.SamplingSpec,
+    "sampling": SamplingSpec,
 }
-_ITEMS: dict[str, type[BaseModel]] = {"jobs": spec.JobSpec, "messages": spec.Message}
+_ITEMS: dict[str, type[BaseModel]] = {"jobs": JobSpec, "messages": Message}
 # pydantic's kinds of type errors → what the value should have been, in the words of a job file.
 _EXPECTED = {
     "string_type": "text",
@@ -100,11 +102,11 @@ def _mistake(item: Any, document: Any) -> _Mistake:
     path: list[int | str] = []
     node = document
     owner: type[BaseModel] | None = None
-    model: type[BaseModel] | None = spec.JobFile
+    model: type[BaseModel] | None = JobFile
     item_model: type[BaseModel] | None = None
     for step in item["loc"]:
         if isinstance(step, str) and model is None:  # a member of a union; those with keys are all ColumnRef
-            model = spec.ColumnRef if step == "ColumnRef" else None
+            model = ColumnRef if step == "ColumnRef" else None
             continue
         path.append(step)
         if isinstance(step, int):

@@ -8,8 +8,8 @@ from typing import Any
 
 from batchrunner.errors import JobFileError
 from batchrunner.job_file.explain import Place, line
-from batchrunner.spec import job as spec
 from batchrunner.spec.engine import EngineConfig, SmallModel
+from batchrunner.spec.job import JobFile, JobSpec
 
 MAX_NAME_BYTES = 255  # of one file or folder, on every common file system
 MAX_PATH_BYTES = 4095
@@ -28,7 +28,7 @@ class JobPaths:
         self._base = base
         self._label = label
 
-    def resolve(self, job_file: spec.JobFile) -> spec.JobFile:
+    def resolve(self, job_file: JobFile) -> JobFile:
         """The job file with absolute paths. Raises JobFileError for paths that cannot be, and for shared outputs."""
         jobs = tuple(self._resolve_job(job, index) for index, job in enumerate(job_file.jobs))
         self._check_outputs([job.output for job in jobs])
@@ -51,7 +51,7 @@ class JobPaths:
             update["tiers"] = engine.tiers.model_copy(update={"disk": disk})
         return engine.model_copy(update=update)
 
-    def _resolve_job(self, job: spec.JobSpec, index: int) -> spec.JobSpec:
+    def _resolve_job(self, job: JobSpec, index: int) -> JobSpec:
         place: Place = ("jobs", index, "input")
         places = [place] if isinstance(job.input, str) else [(*place, number) for number in range(len(job.inputs))]
         inputs = tuple(map(self._input, job.inputs, places))

@@ -6,8 +6,9 @@ Tokens and rows are counts, times are seconds. Everything can be written as JSON
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from batchrunner.forecast.duration import Duration
 from batchrunner.preview.histogram import Histogram
-from batchrunner.preview.wording import printable_end, time_text
+from batchrunner.preview.wording import printable_end
 
 TOO_LONG = "the prompt leaves no room in the model's context"
 TOO_LARGE = "the whole KV pool does not hold prompt and answer"
@@ -79,18 +80,6 @@ class JobFigures:
 
     def to_dict(self) -> dict[str, Any]:
         return {**asdict(self), "num_will_fail": self.num_will_fail, "hit_rate": self.hit_rate}
-
-
-@dataclass(frozen=True, slots=True)
-class Duration:
-    """Seconds: expected, and the range in which they are likely to lie."""
-
-    seconds: float
-    low_seconds: float
-    high_seconds: float
-
-    def __str__(self) -> str:
-        return f"{time_text(self.seconds)} ({time_text(self.low_seconds)} to {time_text(self.high_seconds)})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,10 @@ from pathlib import Path
 
 import jinja2
 
+from batchrunner.forecast.duration import time_text
 from batchrunner.preview import shapes
 from batchrunner.preview.figures import JobFilePlan
-from batchrunner.preview.wording import change_text, time_text
+from batchrunner.preview.wording import change_text
 
 TEMPLATE = Path(__file__).with_name("page.html")
 MOST_PREFIXES = 10

@@ -29,7 +29,8 @@ from batchrunner.plan.prefix_order import order_by_prefix
 from batchrunner.plan.run_plan import JobToPlan, Planner, is_hopeless, rows_of
 from batchrunner.plan.spooling import field_orders_of, spool_of
 from batchrunner.preview.figures import JobFilePlan, WhatIf
-from batchrunner.preview.forecasts import Forecasts, job_figures
+from batchrunner.preview.forecasts import Forecasts
+from batchrunner.preview.job_figures import job_figures
 from batchrunner.simulate.cost.model_shape import ModelShape
 from batchrunner.simulate.cost.pace import pace_of
 from batchrunner.spec.engine import EngineConfig

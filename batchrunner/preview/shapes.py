@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from batchrunner.preview.figures import Duration, Forecast, JobFigures
+from batchrunner.forecast.duration import Duration
+from batchrunner.preview.figures import Forecast, JobFigures
 from batchrunner.preview.histogram import Histogram
 
 MOST_STEPS = 5  # between labels: six numbers of seven digits fit

@@ -9,9 +9,10 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from batchrunner.forecast.duration import time_text
 from batchrunner.preview.figures import Forecast, JobFigures, JobFilePlan, Shard, SharedPrefix, WhatIf, hit_rate
 from batchrunner.preview.histogram import Histogram
-from batchrunner.preview.wording import change_text, time_text
+from batchrunner.preview.wording import change_text
 
 TOP_PREFIXES = 5
 PREFIX_CELLS = 68

@@ -9,22 +9,14 @@ import numpy as np
 from batchrunner.engine.engine import EngineCore
 from batchrunner.engine.request import Request
 from batchrunner.engine.scheduling.predictors.history import History
-from batchrunner.errors import ModelError
-from batchrunner.forecast.forecaster import Forecaster
-from batchrunner.forecast.kept_speeds import KeptSpeeds
-from batchrunner.forecast.known_speeds import UNCERTAINTY_MEASURED, assumed_speeds
+from batchrunner.forecast.duration import time_text
 from batchrunner.forecast.parts import RunForecast
-from batchrunner.forecast.planned_rows import planned_rows
+from batchrunner.forecast.run_speeds import RunSpeeds
 from batchrunner.plan.job_plan import SAMPLE_SHARE, Room
 from batchrunner.plan.lengths import MIN_KNOWN
 from batchrunner.plan.run_plan import JobToPlan, Planner, RunPlan, rows_of
-from batchrunner.preview.figures import Duration
-from batchrunner.preview.wording import time_text
 from batchrunner.run.job_run import JobRun
 from batchrunner.run.rows_ahead import RowsAhead
-from batchrunner.simulate.cost.model_shape import ModelShape
-from batchrunner.simulate.cost.pace import pace_of
-from batchrunner.simulate.cost.speed_fit import fit
 
 MIN_STEPS = 24  # measured, before they say how fast the machine is
 
@@ -39,18 +31,13 @@ class PlannedRun:
     def __init__(self, jobs: Sequence[JobRun], engine: EngineCore, known: History, folder: Path) -> None:
         self._jobs = list(jobs)
         self._engine = engine
-        self._shape = _shape_of(engine)
-        self._speeds = assumed_speeds(engine.device_kind)  # until steps of this run were measured
-        if self._shape is not None:
-            self._kept = KeptSpeeds.of(repr(self._shape), engine.config, engine.device_kind)
-            self._speeds = self._kept.speeds or self._speeds
+        self._speeds = RunSpeeds.of_model(engine.files.folder, engine.config, engine.device_kind)
         self._known = History(lengths=known.lengths())
         self._has_forecast = False
         self._to_revise: list[int] = []  # jobs whose sample has ended
         asked = [_asked(job, engine.context_len) for job in jobs]
-        pace = pace_of(self._shape, self._speeds, engine.device_kind)
         room = Room(engine.scheduler.limits.max_running, engine.budget.num_kv_tokens)
-        self._planner = Planner(asked, folder, engine.config, pace, room)
+        self._planner = Planner(asked, folder, engine.config, self._speeds.pace, room)
         self.plan = self._planner.plan(self._known.lengths())
         for job, plan in zip(self._jobs, self.plan.jobs, strict=True):
             job.ahead = RowsAhead(plan.rows, plan.num_shared_later)
@@ -96,18 +83,14 @@ class PlannedRun:
         if self._to_revise:
             self.plan = self._planner.plan(known)
         self._to_revise, self._has_forecast = [], True
-        if self._shape is None:
-            return None
-        self._speeds = fit(self._shape, self._engine.step_times, self._speeds)
-        self._kept.save(self._speeds)
-        return self._forecast(self._shape)
+        self._speeds.learn(self._engine.step_times)
+        return self._speeds.forecast(self.plan, self._engine.budget)
 
     def describe_forecast(self, found: RunForecast, elapsed_seconds: float) -> str:
         budget = self._engine.budget
-        low, high = (1 - UNCERTAINTY_MEASURED) * found.seconds, (1 + UNCERTAINTY_MEASURED) * found.seconds
         left = max(0.0, found.seconds - elapsed_seconds)
         return (
-            f"forecast: {Duration(found.seconds, low, high)} in all, {time_text(left)} of it to come; "
+            f"forecast: {self._speeds.duration(found)} in all, {time_text(left)} of it to come; "
             f"{found.num_to_compute:,} prompt tokens to compute, at most {found.peak_kv_tokens:,} of "
             f"{budget.num_kv_tokens:,} KV tokens in use, {found.most_running:,} requests at once; {_lengths(self.plan)}"
         )
@@ -122,26 +105,11 @@ class PlannedRun:
                 found |= {ids[row].as_py().hex(): number for row in plan.rows[:num_rows].tolist()}
         return found
 
-    def _forecast(self, shape: ModelShape) -> RunForecast:
-        """Of the whole run."""
-        budget, config = self._engine.budget, self._engine.config
-        kind = self._engine.device_kind
-        forecaster = Forecaster(config, shape, self._speeds, kind, budget.num_blocks, budget.num_host_blocks)
-        return forecaster.forecast(planned_rows(self.plan))
-
 
 def _asked(job: JobRun, context_len: int) -> JobToPlan:
     """The files of the spool go with the end of their job; the forecast of the whole run asks for its rows still."""
     spool = job.spool
     return JobToPlan(spool, rows_of(spool, context_len), job.wanted, job.group, spool.mapped_token_ids)
-
-
-def _shape_of(engine: EngineCore) -> ModelShape | None:
-    folder, dtype = engine.files.folder, engine.config.dtype_on(engine.device_kind)
-    try:
-        return ModelShape.from_config(folder / "config.json", dtype)
-    except ModelError:
-        return None
 
 
 def _lengths(plan: RunPlan) -> str:

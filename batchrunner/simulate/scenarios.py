@@ -20,7 +20,7 @@ from batchrunner.simulate.load.named_loads import agent_like
 from batchrunner.simulate.report import SimReport
 from batchrunner.simulate.simulator import Simulator
 from batchrunner.spec.engine import EngineConfig
-from batchrunner.spec.job import SamplingParams
+from batchrunner.spec.sampling import SamplingParams
 
 DECODE_SECONDS, SCHEDULING_SECONDS = 0.015, 0.0005
 H100 = Device.load("h100-sxm")

@@ -5,7 +5,7 @@ from functools import lru_cache
 
 from batchrunner.engine.request import Request
 from batchrunner.simulate.load.loads import SimRow, answer_token
-from batchrunner.spec.job import SamplingParams
+from batchrunner.spec.sampling import SamplingParams
 
 END = 2**32 - 1  # no answer_token
 NEVER = -1

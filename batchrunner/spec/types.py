@@ -32,3 +32,9 @@ class Frozen(BaseModel):
 
 Auto = Literal["auto"]
 PositiveInt = Annotated[int, Field(ge=1, lt=MAX_INT)]
+
+
+class ColumnRef(Frozen):
+    """`{column: NAME}`: the value is taken from this column, row by row."""
+
+    column: str

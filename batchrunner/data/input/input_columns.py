@@ -9,7 +9,8 @@ from batchrunner.data.input.columns import JsonColumns, check_values, input_tabl
 from batchrunner.data.input.rows import Row
 from batchrunner.data.input.sources import InputFile, find_inputs
 from batchrunner.errors import DataError
-from batchrunner.spec.job import ColumnRef, JobSpec
+from batchrunner.spec.job import JobSpec
+from batchrunner.spec.types import ColumnRef
 
 
 @dataclass(frozen=True, slots=True)

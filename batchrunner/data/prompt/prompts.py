@@ -9,7 +9,9 @@ from pydantic import ValidationError
 from batchrunner.data.prompt.fields import fields_text
 from batchrunner.data.prompt.templates import Template, shortened
 from batchrunner.errors import JobFileError, RowError
-from batchrunner.spec.job import MAX_PRIORITY, ColumnRef, JobSpec, SamplingParams
+from batchrunner.spec.job import MAX_PRIORITY, JobSpec
+from batchrunner.spec.sampling import SamplingParams
+from batchrunner.spec.types import ColumnRef
 
 
 class Encoder(Protocol):

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from batchrunner.data.prompt.prompts import Prompt
 from batchrunner.identity import ID_BYTES, TOKEN_BYTES, question_hasher
-from batchrunner.spec.job import SamplingParams
+from batchrunner.spec.sampling import SamplingParams
 
 SCHEMA = pa.schema(
     [

@@ -21,7 +21,8 @@ from batchrunner.data.spool.inputs import FieldOrders, SpoolInputs
 from batchrunner.data.spool.writer import write_rows
 from batchrunner.errors import DataError
 from batchrunner.identity import ID_BYTES, request_mask
-from batchrunner.spec.job import JobSpec, SamplingParams
+from batchrunner.spec.job import JobSpec
+from batchrunner.spec.sampling import SamplingParams
 
 _PROMPTS = pa.schema([SCHEMA.field("prompt")])
 _SMALL = pa.schema([field for field in SCHEMA if field.name not in ("prompt", "digest")])

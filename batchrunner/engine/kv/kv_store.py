@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from batchrunner.engine.kv.chain import KEY_BYTES, ROOT_KEY
+from batchrunner.engine.kv.paged_kv import LayerShape, PagedKV
 from batchrunner.engine.kv.places import Move, Place
 from batchrunner.engine.kv.swap_choice import MeasuredCosts
 from batchrunner.engine.kv.tiers.disk_file import DiskFile
-from batchrunner.engine.model.layers.attention import LayerShape, PagedKV
 from batchrunner.kernels.interface import Kernels
 
 Make = Callable[[tuple[int, ...]], Tensor]

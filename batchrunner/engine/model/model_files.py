@@ -1,9 +1,7 @@
 """Find a model's files and load them: a folder, a .gguf file, `package:NAME/FILE`, or a hub id."""
 
-import contextlib
 import hashlib
 import importlib.util
-import io
 import json
 import shutil
 import tempfile
@@ -11,15 +9,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from batchrunner.cache_folder import cache_folder
+from batchrunner.engine.model import gguf
 from batchrunner.errors import ModelError
 
 if TYPE_CHECKING:
     from batchrunner.engine.text.tokenizer import Tokenizer
 
-GGUF_FORMAT = 1  # raise it when the conversion changes what it writes
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt")
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json")
 _CONTENT = ("*.json", "*.safetensors", "*.jinja", "*.model", "*.txt")
@@ -143,13 +141,13 @@ def _download(hub_id: str) -> Path:
 
 def _from_gguf(path: Path) -> ModelFiles:
     """Convert once to safetensors and a tokenizer (transformers takes some 5 to 25 s each time), kept by content."""
-    fingerprint = f"gguf-{_digest_files([path])}-{GGUF_FORMAT}"
+    fingerprint = f"gguf-{_digest_files([path])}-{gguf.FORMAT}"
     folder = cache_folder() / "models" / fingerprint
     if not folder.exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
         scratch = Path(tempfile.mkdtemp(prefix=".converting-", dir=folder.parent))
         try:
-            _convert_gguf(path, scratch)
+            gguf.convert_gguf(path, scratch)
             scratch.chmod(0o755)
             scratch.rename(folder)
         except OSError as error:
@@ -158,27 +156,3 @@ def _from_gguf(path: Path) -> ModelFiles:
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
     return ModelFiles(folder, fingerprint)
-
-
-def _convert_gguf(path: Path, target: Path) -> None:
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-    from transformers.utils import logging
-
-    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    try:
-        with contextlib.redirect_stderr(io.StringIO()):  # the reader of GGUF has a bar that nothing else turns off
-            tokenizer: Any = AutoTokenizer.from_pretrained(str(path.parent), gguf_file=path.name)
-            model: Any = AutoModelForCausalLM.from_pretrained(
-                str(path.parent), gguf_file=path.name, dtype=torch.float32
-            )
-    except Exception as error:  # a broken or unknown file fails anywhere in two libraries
-        raise ModelError(f"model {path}: cannot be read as GGUF: {type(error).__name__}: {error}") from error
-    # What was loaded is plain float32; saved as it stands it would claim to be quantised still.
-    dropped = ("quantization_config", "_model_name_or_path")
-    settings = {key: value for key, value in model.config.to_dict().items() if key not in dropped}
-    plain = type(model)(type(model.config)(**settings)).float()
-    plain.load_state_dict(model.state_dict())
-    plain.generation_config.eos_token_id = tokenizer.eos_token_id
-    plain.save_pretrained(target)
-    tokenizer.save_pretrained(target)

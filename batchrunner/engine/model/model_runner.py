@@ -10,12 +10,13 @@ from transformers import AutoModelForCausalLM
 
 from batchrunner.engine.kv.kv_store import KVStore
 from batchrunner.engine.kv.memory import activation_bytes, free_host_bytes
+from batchrunner.engine.kv.paged_kv import LayerShape
 from batchrunner.engine.kv.places import Move
 from batchrunner.engine.kv.swap_choice import MeasuredCosts
 from batchrunner.engine.kv.tiers.disk_file import DiskFile
 from batchrunner.engine.model.forward_input import ForwardInput
 from batchrunner.engine.model.layers import attention
-from batchrunner.engine.model.layers.attention import LayerShape, PagedAttention, ShapeProbe, attention_by
+from batchrunner.engine.model.layers.attention import PagedAttention, ShapeProbe, attention_by
 from batchrunner.engine.model.layers.linear import PackedLinear, PlainLinear, can_pack
 from batchrunner.engine.model.layers.output_head import LogitsHead, OutputHead, take_head
 from batchrunner.engine.model.layers.quantize import quantize

@@ -15,7 +15,7 @@ from batchrunner.engine.request import Request
 from batchrunner.identity import random_key
 from batchrunner.kernels.interface import Kernels, SamplingKernels
 from batchrunner.kernels.sampling_work import SamplingWork
-from batchrunner.spec.job import SamplingParams
+from batchrunner.spec.sampling import SamplingParams
 
 # Sorting a vocabulary of 49,152 takes 3 ms, finding its top 1,024 takes 0.3 ms, and they nearly always hold top_p.
 TOP_P_CANDIDATES = 1024

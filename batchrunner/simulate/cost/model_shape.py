@@ -68,6 +68,14 @@ class ModelShape:
         config = _Config.read(source)
         return cls(**_sizes(config, config.family), dtype_bytes=config.dtype_bytes(dtype))
 
+    @classmethod
+    def if_known(cls, source: Path, dtype: str) -> "Self | None":
+        """None where the config says too little, or something else than what is known."""
+        try:
+            return cls.from_config(source, dtype)
+        except ModelError:
+            return None
+
 
 class _Config:
     """The values of a config.json; what is missing or wrong is a ModelError."""

@@ -14,7 +14,7 @@ from batchrunner.simulate.cost.device import Device
 from batchrunner.simulate.cost.model_shape import ModelShape
 from batchrunner.simulate.cost.step_costs import StepCosts
 from batchrunner.spec.engine import EngineConfig
-from batchrunner.spec.job import SamplingParams
+from batchrunner.spec.sampling import SamplingParams
 
 USABLE_SHARE = 0.9  # of a GPU's memory, for weights and KV; the rest is for activations and for the driver
 MAX_AUTO_HOST_BYTES = 256 * 2**30

@@ -15,7 +15,8 @@ from batchrunner.errors import RowError
 from batchrunner.identity import question_digest
 from batchrunner.simulate.load.lengths import Lengths
 from batchrunner.simulate.load.loads import SimRow
-from batchrunner.spec.job import JobFile, JobSpec, SamplingParams
+from batchrunner.spec.job import JobFile, JobSpec
+from batchrunner.spec.sampling import SamplingParams
 
 
 @dataclass(frozen=True, slots=True)

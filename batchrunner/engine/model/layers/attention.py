@@ -1,6 +1,6 @@
 """The seam to transformers: its models call our attention, with packed tokens and a paged cache behind it."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.utils import logging
 
+from batchrunner.engine.kv.paged_kv import LayerShape, PagedKV
 from batchrunner.engine.kv.slot_copies import SlotCopies
 from batchrunner.errors import ModelError
 from batchrunner.kernels.attention_work import AttentionOptions
@@ -25,15 +26,6 @@ class LayerAttention(Protocol):
         """query, key, value: [T, heads, head_dim]; returns [T, heads, head_dim]."""
 
 
-@dataclass(frozen=True, slots=True)
-class LayerShape:
-    num_heads: int
-    num_kv_heads: int
-    key_dim: int
-    value_dim: int
-    options: AttentionOptions
-
-
 @dataclass(slots=True)
 class ShapeProbe:
     """Notes the shapes of every layer in a dry pass: the KV pool is built from what the model does, not says."""
@@ -43,26 +35,6 @@ class ShapeProbe:
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, options: AttentionOptions) -> Tensor:
         self.shapes[layer] = LayerShape(query.shape[1], key.shape[1], key.shape[2], value.shape[2], options)
         return query.new_zeros(query.shape[0], query.shape[1], value.shape[2])
-
-
-@dataclass(slots=True)
-class PagedKV:
-    """The KV cache of all layers; each layer's is [num_blocks, num_kv_heads, block_size, head_dim], twice."""
-
-    keys: list[Tensor]
-    values: list[Tensor]
-
-    @classmethod
-    def build(cls, layers: Sequence[LayerShape], cache: Callable[[int, int], Tensor]) -> "PagedKV":
-        """cache: num_kv_heads and head_dim → the cache of one layer, for keys or for values."""
-        return cls(
-            keys=[cache(layer.num_kv_heads, layer.key_dim) for layer in layers],
-            values=[cache(layer.num_kv_heads, layer.value_dim) for layer in layers],
-        )
-
-    @property
-    def block_size(self) -> int:
-        return self.keys[0].shape[2]
 
 
 @dataclass(frozen=True, slots=True)

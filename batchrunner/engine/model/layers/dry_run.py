@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from batchrunner.engine.model.layers.attention import LayerShape, PagedAttention, PagedKV, attention_by
+from batchrunner.engine.kv.paged_kv import LayerShape, PagedKV
+from batchrunner.engine.model.layers.attention import PagedAttention, attention_by
 from batchrunner.kernels.attention_work import AttentionWork, Segment
 from batchrunner.kernels.interface import Kernels
 

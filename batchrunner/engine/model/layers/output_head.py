@@ -6,7 +6,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from batchrunner.engine.model.layers.attention import LayerShape
+from batchrunner.engine.kv.paged_kv import LayerShape
 from batchrunner.engine.model.layers.dry_run import DryRun
 from batchrunner.engine.model.layers.linear import PackedLinear
 from batchrunner.engine.request import Request

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
-from batchrunner.engine.model.layers.attention import LayerShape
+from batchrunner.engine.kv.paged_kv import LayerShape
 from batchrunner.engine.model.layers.dry_run import DryRun, DryWork
 from batchrunner.engine.model.layers.int8 import SMOOTHING, Int8Linear, activation_levels
 from batchrunner.engine.model.layers.linear import PlainLinear

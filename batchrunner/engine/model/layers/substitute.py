@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
-from batchrunner.engine.model.layers.attention import LayerShape, attention_by
+from batchrunner.engine.kv.paged_kv import LayerShape
+from batchrunner.engine.model.layers.attention import attention_by
 from batchrunner.engine.model.layers.dry_run import DryRun
 from batchrunner.engine.model.layers.fused_layer import FusedDecoderLayer, FusedMLP, FusedNorm
 from batchrunner.engine.model.layers.linear import MakeLinear, PlainLinear
