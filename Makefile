@@ -23,13 +23,13 @@ test: setup
 	$(PYTEST) -q -n 2 -m "not slow"
 
 test-exact: setup ## every token of SmolLM2 against transformers, minutes
-	$(BIN)/python -m pytest -q -m slow tests/test_exactness.py tests/test_int8.py
+	$(BIN)/python -m pytest -q -m slow tests/engine/test_exactness.py tests/engine/model/layers/test_int8.py
 
 test-kill: setup ## kill -9, twenty times, minutes
-	$(BIN)/python -m pytest -q -m slow tests/test_kill.py
+	$(BIN)/python -m pytest -q -m slow tests/run/test_kill.py
 
 test-gpu-compile: setup ## compile every Triton kernel for sm_80, sm_90 and gfx942, minutes
-	$(PYTEST) -q -n 2 -m slow tests/test_gpu_compile.py tests/test_gpu_sampling.py
+	$(PYTEST) -q -n 2 -m slow tests/kernels/gpu/test_compile.py tests/kernels/gpu/test_sampling.py
 
 lint: setup
 	$(BIN)/ruff check .
@@ -39,7 +39,7 @@ types: setup
 	$(BIN)/mypy
 
 bench: setup ## measure, and write docs/benchmarks.md; minutes, with the machine to itself
-	$(BIN)/python tests/benchmarks/write_benchmarks.py
+	$(BIN)/python -m tests.benchmarks.write_benchmarks
 
 wheel-check: setup
 	$(BIN)/python tests/wheel_check.py

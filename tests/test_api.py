@@ -8,10 +8,10 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 import yaml
-from jobs_for_tests import write_jsonl
 
 import batchrunner
 from batchrunner.errors import JobFileError, UsageError
+from tests.jobs import write_jsonl
 
 ROWS: list[dict[str, Any]] = [{"text": "good"}, {"text": None}, {"text": "bad", "n": 3}, {"text": "good"}]
 

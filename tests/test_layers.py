@@ -5,9 +5,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from layers import Package, circle, floor_of, imported_names, upward_imports
 
-ROOT = Path(__file__).parent.parent
+from tests import ROOT
+from tests.layers import Package, circle, floor_of, imported_names, upward_imports
+
 PACKAGE = Package(ROOT / "batchrunner", linked=("kernels",))
 
 ENGINE = {"engine", "engine/request", "engine/text", "engine/kv", "engine/counters", "engine/scheduling"}

@@ -14,7 +14,8 @@ from importlib.resources import files
 assert importlib.util.find_spec("kernels") is None, "a top-level package named kernels"
 assert importlib.util.find_spec("jobs") is None, "a top-level package named jobs"
 assert (files("batchrunner") / "job_files" / "starter.yaml").is_file(), "the job files are not in the wheel"
-assert (files("batchrunner") / "engine" / "calibration.txt").is_file(), "the calibration text is not in the wheel"
+for name in ("engine/model/layers/calibration.txt", "simulate/cost/devices.yaml", "preview/page.html"):
+    assert files("batchrunner").joinpath(*name.split("/")).is_file(), f"{name} is not in the wheel"
 from batchrunner.kernels.cpu.cpu_kernels import CpuKernels
 assert CpuKernels([(64, 64)]).name == "C", "the C sources are not in the wheel"
 print("wheel", batchrunner.__version__, "in", batchrunner.__file__)

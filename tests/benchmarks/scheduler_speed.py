@@ -1,19 +1,15 @@
 """How long the scheduler's own work takes: 1,024 running requests, and up to a million that wait.
 
-OMP_NUM_THREADS=1 .venv/bin/python tests/benchmarks/scheduler_speed.py
+OMP_NUM_THREADS=1 .venv/bin/python -m tests.benchmarks.scheduler_speed
 """
 
 import gc
 import statistics
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
-
-from schedulers import build, request
+from tests.engine.scheduling.schedulers import build, request
 
 NUM_RUNNING = 1024
 NUM_STEPS = 200

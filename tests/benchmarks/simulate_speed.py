@@ -1,6 +1,6 @@
 """How long simulating a large job takes: 100,000 requests of 32 tokens in and 128 out, 1,024 at once.
 
-python tests/benchmarks/simulate_speed.py [ROWS]
+python -m tests.benchmarks.simulate_speed [ROWS]
 """
 
 import sys

@@ -1,27 +1,22 @@
 """Run the project's own benchmarks and write docs/benchmarks.md and its picture. Minutes; nothing else may run beside.
 
-python tests/benchmarks/write_benchmarks.py
+python -m tests.benchmarks.write_benchmarks
 """
 
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent.parent
-sys.path.insert(0, str(ROOT / "tests"))
-
-from conftest import SMOLLM2  # noqa: E402
-from measurements import (  # noqa: E402
+from batchrunner.bench.bench import run_bench
+from batchrunner.bench.picture import draw
+from batchrunner.bench.results import CONTEST_HEADINGS, CURVE_HEADINGS, BenchResult
+from batchrunner.spec.engine import EngineConfig
+from tests import ROOT
+from tests.benchmarks.measurements import (
     against_transformers,
     int8_against_float32,
     prefix_caching,
     shared_prefix_steps,
 )
-
-from batchrunner.bench.bench import run_bench  # noqa: E402
-from batchrunner.bench.picture import draw  # noqa: E402
-from batchrunner.bench.results import CONTEST_HEADINGS, CURVE_HEADINGS, BenchResult  # noqa: E402
-from batchrunner.spec.engine import EngineConfig  # noqa: E402
+from tests.models import SMOLLM2
 
 PAGE = """\
 # Benchmarks
