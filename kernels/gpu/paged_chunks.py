@@ -9,6 +9,7 @@ through all tiles of keys that any of them sees. A sink is a key seen first that
 # ruff: noqa: N803 (constants in capitals, as Triton has them)
 
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -16,6 +17,7 @@ import triton.language as tl
 from torch import Tensor
 
 from batchrunner.kernels.attention_work import AttentionOptions
+from batchrunner.kernels.gpu.attention_arguments import attention_specializations, shared_arguments
 from batchrunner.kernels.gpu.merge_states import PartialAttention, merge_states_reference
 from batchrunner.kernels.gpu.packed_rows import locate_tile, num_tiles
 from batchrunner.kernels.gpu.softmax import (
@@ -23,11 +25,10 @@ from batchrunner.kernels.gpu.softmax import (
     LOWEST,
     attend_keys,
     attend_reference,
-    attention_specializations,
     gather_kv,
-    load_vectors,
+    load_query,
     normalise,
-    shared_arguments,
+    scale_of,
 )
 from batchrunner.kernels.gpu.specialization import Specialization, launch_options
 
@@ -67,84 +68,66 @@ def _launched(head_dim: int, dtype: torch.dtype) -> dict[str, int]:
     return {"ROW_TILE": row_tile, **launch_options(num_warps, num_stages=2)}
 
 
+class _Segments(NamedTuple):
+    """Chunks as the kernel takes them."""
+
+    starts: Any
+    token_begins: Any
+    context_lens: Any
+    block_tables: Any
+
+
 @triton.jit(do_not_specialize=["table_stride", "num_segments"])
 def paged_chunks_kernel(
     query,
-    k_cache,
-    v_cache,
-    segment_starts,
-    token_begins,
-    context_lens,
-    block_tables,
-    head_scales,
+    cache,
+    scoring,
+    segments,
     sinks,
     out,
-    query_token_stride,
-    query_head_stride,
     table_stride,
     num_segments,
-    num_kv_heads,
-    scale,
-    window,
-    softcap,
-    GROUP_SIZE: tl.constexpr,
-    HEAD_DIM: tl.constexpr,
-    VALUE_DIM: tl.constexpr,
-    HEAD_TILE: tl.constexpr,
-    VALUE_TILE: tl.constexpr,
-    BLOCK_SIZE: tl.constexpr,
-    KEY_TILE: tl.constexpr,
+    sizes,
     ROW_TILE: tl.constexpr,
 ):
     """Program (tile of packed rows, KV head)."""
     kv_head = tl.program_id(1)
-    segment, _, num_rows, row_begin = locate_tile(tl.program_id(0), token_begins, num_segments, GROUP_SIZE, ROW_TILE)
+    group_size: tl.constexpr = sizes.group
+    segment, _, num_rows, row_begin = locate_tile(
+        tl.program_id(0), segments.token_begins, num_segments, group_size, ROW_TILE
+    )
     if row_begin >= num_rows:
         return
     packed_rows = row_begin + tl.arange(0, ROW_TILE)
     is_row = packed_rows < num_rows
     packed_rows = tl.minimum(packed_rows, num_rows - 1)
-    tokens = packed_rows // GROUP_SIZE
-    rows = (tl.load(segment_starts + segment) + tokens).to(tl.int64)
-    context_len = tl.load(context_lens + segment)
-    heads = kv_head * GROUP_SIZE + packed_rows % GROUP_SIZE
-    row_scale = scale
-    if head_scales is not None:
-        row_scale = scale * tl.load(head_scales + heads).to(tl.float32)[:, None]
+    tokens = packed_rows // group_size
+    rows = (tl.load(segments.starts + segment) + tokens).to(tl.int64)
+    context_len = tl.load(segments.context_lens + segment)
+    heads = kv_head * group_size + packed_rows % group_size
     running_max = tl.full([ROW_TILE], LOWEST, tl.float32)
     running_sum = tl.zeros([ROW_TILE], tl.float32)
     if sinks is not None:
         running_max = tl.load(sinks + heads).to(tl.float32) * LOG2_E
         running_sum += 1
-    query_rows = query + rows[:, None] * query_token_stride + heads[:, None] * query_head_stride
-    running_max, running_sum, acc = attend_keys(
-        running_max,
-        running_sum,
-        tl.zeros([ROW_TILE, VALUE_TILE], tl.float32),
-        load_vectors(query_rows, HEAD_DIM, HEAD_TILE),
-        context_len - num_rows // GROUP_SIZE + tokens,
-        row_scale,
-        block_tables + segment.to(tl.int64) * table_stride,
+    state = attend_keys(
+        (running_max, running_sum, tl.zeros([ROW_TILE, sizes.value_tile], tl.float32)),
+        load_query(query, rows[:, None], heads, sizes),
+        context_len - num_rows // group_size + tokens,
+        scale_of(heads, scoring),
+        segments.block_tables + segment.to(tl.int64) * table_stride,
         0,
-        0,
-        context_len,
-        k_cache,
-        v_cache,
+        (0, context_len),
+        cache,
         kv_head,
-        num_kv_heads,
-        window,
-        softcap,
-        HEAD_DIM,
-        VALUE_DIM,
-        HEAD_TILE,
-        VALUE_TILE,
-        BLOCK_SIZE,
-        KEY_TILE,
+        scoring,
+        sizes,
     )
-    result, _ = normalise(running_max, running_sum, acc)
-    dims = tl.arange(0, VALUE_TILE)[None, :]
-    out_rows = out + (rows * num_kv_heads * GROUP_SIZE + heads)[:, None] * VALUE_DIM
-    tl.store(out_rows + dims, result.to(out.dtype.element_ty), mask=is_row[:, None] & (dims < VALUE_DIM))
+    result, _ = normalise(state)
+    dims = tl.arange(0, sizes.value_tile)[None, :]
+    out_rows = out + (rows * cache.num_heads * group_size + heads)[:, None] * sizes.value_dim
+    mask = is_row[:, None] & (dims < sizes.value_dim)
+    tl.store(out_rows + dims, result.to(out.dtype.element_ty), mask=mask)
 
 
 def paged_chunks(
@@ -165,10 +148,7 @@ def paged_chunks(
     tiles = num_tiles(chunks.num_tokens, num_segments, query.shape[1] // num_kv_heads, launched["ROW_TILE"])
     paged_chunks_kernel[(tiles, num_kv_heads)](
         **shared_arguments(query, k_cache, v_cache, options),
-        segment_starts=chunks.segment_starts,
-        token_begins=chunks.token_begins,
-        context_lens=chunks.context_lens,
-        block_tables=chunks.block_tables,
+        segments=_Segments(chunks.segment_starts, chunks.token_begins, chunks.context_lens, chunks.block_tables),
         sinks=options.sinks,
         out=out,
         table_stride=chunks.block_tables.stride(0),
@@ -202,6 +182,5 @@ def paged_chunks_reference(
 
 def specializations() -> list[Specialization]:
     """For all head dimensions and types, without options and with all of them, sinks among them."""
-    types = dict.fromkeys(("segment_starts", "token_begins", "context_lens", "block_tables"), "*i32")
-    types |= {"table_stride": "i32", "num_segments": "i32"}
+    types = {"segments": _Segments(*["*i32"] * 4), "out": "*", "table_stride": "i32", "num_segments": "i32"}
     return attention_specializations(paged_chunks_kernel, types, _launched)

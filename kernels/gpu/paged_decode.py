@@ -9,6 +9,7 @@ splits begin at fixed positions, so a request's result doesn't depend on the req
 # ruff: noqa: N803 (constants in capitals, as Triton has them)
 
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -16,16 +17,16 @@ import triton.language as tl
 from torch import Tensor
 
 from batchrunner.kernels.attention_work import AttentionOptions
+from batchrunner.kernels.gpu.attention_arguments import attention_specializations, shared_arguments
 from batchrunner.kernels.gpu.merge_states import SPLIT_SIZE, PartialAttention, merge_splits, merge_states_reference
 from batchrunner.kernels.gpu.softmax import (
     LOWEST,
     attend_keys,
     attend_reference,
-    attention_specializations,
     gather_kv,
-    load_vectors,
+    load_query,
     normalise,
-    shared_arguments,
+    scale_of,
 )
 from batchrunner.kernels.gpu.specialization import Specialization, launch_options
 
@@ -47,81 +48,66 @@ class Decodes:
     context_lens: Tensor
 
 
+class _Requests(NamedTuple):
+    """Decodes as the kernel takes them."""
+
+    rows: Any
+    block_tables: Any
+    kv_begins: Any
+    context_lens: Any
+
+
 @triton.jit(do_not_specialize=["table_stride"])
 def paged_decode_kernel(
     query,
-    k_cache,
-    v_cache,
-    rows,
-    block_tables,
-    kv_begins,
-    context_lens,
-    head_scales,
+    cache,
+    scoring,
+    requests,
     split_out,
     split_lse,
-    query_token_stride,
-    query_head_stride,
     table_stride,
-    num_kv_heads,
-    scale,
-    window,
-    softcap,
-    GROUP_SIZE: tl.constexpr,
-    HEAD_DIM: tl.constexpr,
-    VALUE_DIM: tl.constexpr,
-    HEAD_TILE: tl.constexpr,
-    VALUE_TILE: tl.constexpr,
-    BLOCK_SIZE: tl.constexpr,
-    KEY_TILE: tl.constexpr,
+    sizes,
     GROUP_TILE: tl.constexpr,
     SPLIT_SIZE: tl.constexpr,
 ):
     """Program (request, tile of query heads of one KV head, split)."""
     request = tl.program_id(0).to(tl.int64)
     split = tl.program_id(2)
-    kv_begin = tl.load(kv_begins + request)
-    context_len = tl.load(context_lens + request)
+    kv_begin = tl.load(requests.kv_begins + request)
+    context_len = tl.load(requests.context_lens + request)
     split_begin = kv_begin + split * SPLIT_SIZE
     if split_begin >= context_len:
         return
-    tiles_per_group: tl.constexpr = (GROUP_SIZE + GROUP_TILE - 1) // GROUP_TILE
+    group_size: tl.constexpr = sizes.group
+    tiles_per_group: tl.constexpr = (group_size + GROUP_TILE - 1) // GROUP_TILE
     kv_head = tl.program_id(1) // tiles_per_group
     members = tl.program_id(1) % tiles_per_group * GROUP_TILE + tl.arange(0, GROUP_TILE)
-    heads = kv_head * GROUP_SIZE + tl.minimum(members, GROUP_SIZE - 1)
-    row = tl.load(rows + request).to(tl.int64)
-    query_rows = query + row * query_token_stride + heads[:, None] * query_head_stride
-    row_scale = scale
-    if head_scales is not None:
-        row_scale = scale * tl.load(head_scales + heads).to(tl.float32)[:, None]
-    running_max, running_sum, acc = attend_keys(
+    heads = kv_head * group_size + tl.minimum(members, group_size - 1)
+    row = tl.load(requests.rows + request).to(tl.int64)
+    nothing_seen = (
         tl.full([GROUP_TILE], LOWEST, tl.float32),
         tl.zeros([GROUP_TILE], tl.float32),
-        tl.zeros([GROUP_TILE, VALUE_TILE], tl.float32),
-        load_vectors(query_rows, HEAD_DIM, HEAD_TILE),
-        tl.zeros([GROUP_TILE], tl.int32) + context_len - 1,
-        row_scale,
-        block_tables + request * table_stride,
-        kv_begin,
-        split_begin,
-        tl.minimum(split_begin + SPLIT_SIZE, context_len),
-        k_cache,
-        v_cache,
-        kv_head,
-        num_kv_heads,
-        window,
-        softcap,
-        HEAD_DIM,
-        VALUE_DIM,
-        HEAD_TILE,
-        VALUE_TILE,
-        BLOCK_SIZE,
-        KEY_TILE,
+        tl.zeros([GROUP_TILE, sizes.value_tile], tl.float32),
     )
-    out, lse = normalise(running_max, running_sum, acc)
-    is_member = members < GROUP_SIZE
-    states = (request * num_kv_heads * GROUP_SIZE + heads) * tl.num_programs(2) + split
-    dims = tl.arange(0, VALUE_TILE)[None, :]
-    tl.store(split_out + states[:, None] * VALUE_DIM + dims, out, mask=is_member[:, None] & (dims < VALUE_DIM))
+    state = attend_keys(
+        nothing_seen,
+        load_query(query, row, heads, sizes),
+        tl.zeros([GROUP_TILE], tl.int32) + context_len - 1,
+        scale_of(heads, scoring),
+        requests.block_tables + request * table_stride,
+        kv_begin,
+        (split_begin, tl.minimum(split_begin + SPLIT_SIZE, context_len)),
+        cache,
+        kv_head,
+        scoring,
+        sizes,
+    )
+    out, lse = normalise(state)
+    is_member = members < group_size
+    states = (request * cache.num_heads * group_size + heads) * tl.num_programs(2) + split
+    dims = tl.arange(0, sizes.value_tile)[None, :]
+    mask = is_member[:, None] & (dims < sizes.value_dim)
+    tl.store(split_out + states[:, None] * sizes.value_dim + dims, out, mask=mask)
     tl.store(split_lse + states, lse, mask=is_member)
 
 
@@ -148,10 +134,7 @@ def paged_decode(
     num_tiles = num_kv_heads * triton.cdiv(num_heads // num_kv_heads, GROUP_TILE)
     paged_decode_kernel[(num_requests, num_tiles, max_splits)](
         **arguments,
-        rows=decodes.rows,
-        block_tables=decodes.block_tables,
-        kv_begins=decodes.kv_begins,
-        context_lens=decodes.context_lens,
+        requests=_Requests(decodes.rows, decodes.block_tables, decodes.kv_begins, decodes.context_lens),
         split_out=split_out,
         split_lse=split_lse,
         table_stride=decodes.block_tables.stride(0),
@@ -187,6 +170,5 @@ def paged_decode_reference(
 
 def specializations() -> list[Specialization]:
     """For all head dimensions and types, without options and with all of them."""
-    types = dict.fromkeys(("rows", "block_tables", "kv_begins", "context_lens"), "*i32")
-    types |= {"split_out": "*fp32", "split_lse": "*fp32", "table_stride": "i32"}
+    types = {"requests": _Requests(*["*i32"] * 4), "split_out": "*fp32", "split_lse": "*fp32", "table_stride": "i32"}
     return attention_specializations(paged_decode_kernel, types, lambda head_dim, dtype: LAUNCHED)

@@ -9,6 +9,7 @@ for many rows (Hydragen, arXiv 2402.05099; FlashInfer, arXiv 2501.01005).
 # ruff: noqa: N803 (constants in capitals, as Triton has them)
 
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -16,6 +17,7 @@ import triton.language as tl
 from torch import Tensor
 
 from batchrunner.kernels.attention_work import AttentionOptions
+from batchrunner.kernels.gpu.attention_arguments import attention_specializations, shared_arguments
 from batchrunner.kernels.gpu.merge_states import PartialAttention, merge_states_reference
 from batchrunner.kernels.gpu.packed_rows import locate_tile, num_tiles
 from batchrunner.kernels.gpu.softmax import (
@@ -23,11 +25,11 @@ from batchrunner.kernels.gpu.softmax import (
     LOWEST,
     attend_keys,
     attend_reference,
-    attention_specializations,
     gather_kv,
+    load_query,
     load_vectors,
     normalise,
-    shared_arguments,
+    scale_of,
 )
 from batchrunner.kernels.gpu.specialization import Specialization, launch_options
 
@@ -55,84 +57,68 @@ class PrefixGroups:
     kv_ends: Tensor
 
 
+class _Groups(NamedTuple):
+    """PrefixGroups as the kernel takes them."""
+
+    member_rows: Any
+    member_begins: Any
+    block_tables: Any
+    kv_begins: Any
+    kv_ends: Any
+
+
 @triton.jit(do_not_specialize=["table_stride", "num_groups"])
 def prefix_group_kernel(
     query,
-    k_cache,
-    v_cache,
+    cache,
+    scoring,
     positions,
-    member_rows,
-    member_begins,
-    block_tables,
-    kv_begins,
-    kv_ends,
-    head_scales,
+    groups,
     out,
     lse,
-    query_token_stride,
-    query_head_stride,
     table_stride,
     num_groups,
-    num_kv_heads,
-    scale,
-    window,
-    softcap,
-    GROUP_SIZE: tl.constexpr,
-    HEAD_DIM: tl.constexpr,
-    VALUE_DIM: tl.constexpr,
-    HEAD_TILE: tl.constexpr,
-    VALUE_TILE: tl.constexpr,
-    BLOCK_SIZE: tl.constexpr,
-    KEY_TILE: tl.constexpr,
+    sizes,
     ROW_TILE: tl.constexpr,
 ):
     """Program (tile of packed rows, KV head) takes the state of its rows, goes on with it and stores it again."""
     kv_head = tl.program_id(1)
+    group_size: tl.constexpr = sizes.group
     group, member_begin, num_rows, row_begin = locate_tile(
-        tl.program_id(0), member_begins, num_groups, GROUP_SIZE, ROW_TILE
+        tl.program_id(0), groups.member_begins, num_groups, group_size, ROW_TILE
     )
     if row_begin >= num_rows:
         return
     packed_rows = row_begin + tl.arange(0, ROW_TILE)
     is_row = packed_rows < num_rows
     packed_rows = tl.minimum(packed_rows, num_rows - 1)
-    rows = tl.load(member_rows + member_begin + packed_rows // GROUP_SIZE).to(tl.int64)
-    heads = kv_head * GROUP_SIZE + packed_rows % GROUP_SIZE
-    row_scale = scale
-    if head_scales is not None:
-        row_scale = scale * tl.load(head_scales + heads).to(tl.float32)[:, None]
-
-    query_rows = query + rows[:, None] * query_token_stride + heads[:, None] * query_head_stride
-    value_dims = tl.arange(0, VALUE_TILE)[None, :]
-    states = rows * num_kv_heads * GROUP_SIZE + heads
-    state_out = out + states[:, None] * VALUE_DIM
+    rows = tl.load(groups.member_rows + member_begin + packed_rows // group_size).to(tl.int64)
+    heads = kv_head * group_size + packed_rows % group_size
+    states = rows * cache.num_heads * group_size + heads
+    state_out = out + states[:, None] * sizes.value_dim
     state_lse = tl.load(lse + states)
-    running_max, running_sum, acc = attend_keys(
+    seen_so_far = (
         tl.maximum(state_lse * LOG2_E, LOWEST),
         tl.where(state_lse == float("-inf"), 0.0, 1.0),
-        load_vectors(state_out, VALUE_DIM, VALUE_TILE),
-        load_vectors(query_rows, HEAD_DIM, HEAD_TILE),
-        tl.load(positions + rows),
-        row_scale,
-        block_tables + group.to(tl.int64) * table_stride,
-        tl.load(kv_begins + group),
-        tl.load(kv_begins + group),
-        tl.load(kv_ends + group),
-        k_cache,
-        v_cache,
-        kv_head,
-        num_kv_heads,
-        window,
-        softcap,
-        HEAD_DIM,
-        VALUE_DIM,
-        HEAD_TILE,
-        VALUE_TILE,
-        BLOCK_SIZE,
-        KEY_TILE,
+        load_vectors(state_out, sizes.value_dim, sizes.value_tile),
     )
-    new_out, new_lse = normalise(running_max, running_sum, acc)
-    tl.store(state_out + value_dims, new_out, mask=is_row[:, None] & (value_dims < VALUE_DIM))
+    kv_begin = tl.load(groups.kv_begins + group)
+    state = attend_keys(
+        seen_so_far,
+        load_query(query, rows[:, None], heads, sizes),
+        tl.load(positions + rows),
+        scale_of(heads, scoring),
+        groups.block_tables + group.to(tl.int64) * table_stride,
+        kv_begin,
+        (kv_begin, tl.load(groups.kv_ends + group)),
+        cache,
+        kv_head,
+        scoring,
+        sizes,
+    )
+    new_out, new_lse = normalise(state)
+    dims = tl.arange(0, sizes.value_tile)[None, :]
+    tl.store(state_out + dims, new_out, mask=is_row[:, None] & (dims < sizes.value_dim))
     tl.store(lse + states, new_lse, mask=is_row)
 
 
@@ -159,11 +145,9 @@ def attend_prefix_groups(
         prefix_group_kernel[(tiles, k_cache.shape[1])](
             **shared_arguments(query, k_cache, v_cache, options),
             positions=positions,
-            member_rows=groups.member_rows,
-            member_begins=groups.member_begins,
-            block_tables=groups.block_tables,
-            kv_begins=groups.kv_begins,
-            kv_ends=groups.kv_ends,
+            groups=_Groups(
+                groups.member_rows, groups.member_begins, groups.block_tables, groups.kv_begins, groups.kv_ends
+            ),
             out=out,
             lse=lse,
             table_stride=groups.block_tables.stride(0),
@@ -200,7 +184,6 @@ def attend_prefix_groups_reference(
 
 def specializations() -> list[Specialization]:
     """For all head dimensions and types, without options and with all of them."""
-    int_tensors = ("positions", "member_rows", "member_begins", "block_tables", "kv_begins", "kv_ends")
-    types = dict.fromkeys(int_tensors, "*i32") | {"out": "*fp32", "lse": "*fp32"}
+    types = {"positions": "*i32", "groups": _Groups(*["*i32"] * 5), "out": "*fp32", "lse": "*fp32"}
     types |= {"table_stride": "i32", "num_groups": "i32"}
     return attention_specializations(prefix_group_kernel, types, _launched)

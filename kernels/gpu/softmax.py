@@ -10,10 +10,6 @@ base 2: log2(e) is folded into the scale. A cache of one layer is [num_blocks, n
 
 # ruff: noqa: N803 (constants in capitals, as Triton has them)
 
-import itertools
-from collections.abc import Callable
-from typing import Any
-
 import torch
 import triton
 import triton.language as tl
@@ -21,72 +17,11 @@ from torch import Tensor
 
 from batchrunner.kernels.attention_work import AttentionOptions
 from batchrunner.kernels.gpu.merge_states import PartialAttention
-from batchrunner.kernels.gpu.specialization import HEAD_DIMS, TYPE_NAMES, Specialization
 
 LOG2_E = tl.constexpr(1.4426950408889634)
 LN_2 = tl.constexpr(0.6931471805599453)
 # The maximum of a row that has seen nothing: below every score, but finite, as -inf - -inf is no number.
 LOWEST = tl.constexpr(-1e30)
-
-
-def shared_arguments(query: Tensor, k_cache: Tensor, v_cache: Tensor, options: AttentionOptions) -> dict[str, Any]:
-    """The arguments that every attention kernel takes. An option that is off is None: it is compiled away."""
-    assert query.stride(-1) == 1 and k_cache.is_contiguous() and v_cache.is_contiguous()
-    num_kv_heads, block_size, head_dim = k_cache.shape[1:]
-    return {
-        "query": query,
-        "k_cache": k_cache,
-        "v_cache": v_cache,
-        "query_token_stride": query.stride(0),
-        "query_head_stride": query.stride(1),
-        "num_kv_heads": num_kv_heads,
-        "scale": options.scale,
-        "window": options.window or None,
-        "softcap": options.softcap or None,
-        "head_scales": options.head_scales,
-        "GROUP_SIZE": query.shape[1] // num_kv_heads,
-        "BLOCK_SIZE": block_size,
-        **_tiles(head_dim, v_cache.shape[3], query.dtype),
-    }
-
-
-def _tiles(head_dim: int, value_dim: int, dtype: torch.dtype) -> dict[str, int]:
-    # Tensor cores take tiles of at least 16 by 16. Larger tiles of keys would spill registers.
-    head_tile = max(16, triton.next_power_of_2(head_dim))
-    return {
-        "HEAD_DIM": head_dim,
-        "VALUE_DIM": value_dim,
-        "HEAD_TILE": head_tile,
-        "VALUE_TILE": max(16, triton.next_power_of_2(value_dim)),
-        "KEY_TILE": 32 if head_tile <= 128 and dtype.itemsize == 2 else 16,
-    }
-
-
-def attention_specializations(
-    kernel: Any, types: dict[str, str], launched_for: Callable[[int, torch.dtype], dict[str, int]]
-) -> list[Specialization]:
-    """One attention kernel for all head dimensions and types, with all options off and on.
-
-    types: those of the kernel's arguments that shared_arguments doesn't give. launched_for: head dimension and type →
-    the constants that it doesn't give, and the launch_options.
-    """
-    found = []
-    for head_dim, (dtype, name), has_options in itertools.product(HEAD_DIMS, TYPE_NAMES.items(), (False, True)):
-        known = dict.fromkeys(("query", "k_cache", "v_cache", "out"), f"*{name}") | types
-        known |= dict.fromkeys(("query_token_stride", "query_head_stride", "num_kv_heads"), "i32") | {"scale": "fp32"}
-        fixed: dict[str, object] = {"GROUP_SIZE": 4, "BLOCK_SIZE": 16, **_tiles(head_dim, head_dim, dtype)}
-        launched = launched_for(head_dim, dtype)
-        options = {option: launched[option] for option in launched if option not in kernel.arg_names}
-        fixed |= {constant: launched[constant] for constant in launched if constant in kernel.arg_names}
-        if has_options:
-            known |= {"window": "i32", "softcap": "fp32"}
-            known |= {"head_scales": f"*{name}", "sinks": f"*{name}"}
-        else:
-            fixed |= dict.fromkeys({"window", "softcap", "head_scales", "sinks"} & set(kernel.arg_names))
-        signature = {arg: "constexpr" if arg in fixed else known[arg] for arg in kernel.arg_names}
-        label = f"{kernel.__name__} {name} {head_dim} {'all options' if has_options else 'no options'}"
-        found.append(Specialization(kernel, signature, fixed, options, label))
-    return found
 
 
 @triton.jit
@@ -99,35 +34,16 @@ def load_vectors(pointers, DIM: tl.constexpr, TILE: tl.constexpr):
 
 
 @triton.jit
-def attend_keys(
-    running_max,
-    running_sum,
-    acc,
-    query,
-    positions,
-    row_scale,
-    block_table,
-    table_begin,
-    key_begin,
-    key_end,
-    k_cache,
-    v_cache,
-    kv_head,
-    num_kv_heads,
-    window,
-    softcap,
-    HEAD_DIM: tl.constexpr,
-    VALUE_DIM: tl.constexpr,
-    HEAD_TILE: tl.constexpr,
-    VALUE_TILE: tl.constexpr,
-    BLOCK_SIZE: tl.constexpr,
-    KEY_TILE: tl.constexpr,
-):
-    """Take rows through the keys at positions key_begin..key_end-1 that they see; returns the three running values.
+def attend_keys(state, query, positions, row_scale, block_table, table_begin, keys, cache, kv_head, scoring, sizes):
+    """Take rows through the keys that they see, at positions from begin up to end of keys = (begin, end).
 
-    query [M, HEAD_TILE], positions [M], row_scale a scalar or [M, 1]; the first block of the table begins at position
-    table_begin.
+    state: the three running values, and so is what is returned. query [M, head_tile], positions [M], row_scale a
+    scalar or [M, 1]; the first block of block_table begins at position table_begin. The rest: attention_arguments.py.
     """
+    running_max, running_sum, acc = state
+    key_begin, key_end = keys
+    window, softcap = scoring.window, scoring.softcap
+    key_tile: tl.constexpr = sizes.key_tile
     # The products become scores in base 2; under a soft cap, the 2x of its tanh, in base 2.
     row_scale *= LOG2_E if softcap is None else 2 * LOG2_E / softcap
     row_ends = tl.minimum(positions + 1, key_end)
@@ -136,22 +52,22 @@ def attend_keys(
     first = key_begin
     if window is not None:
         row_begins = positions - window + 1
-        first += tl.maximum(tl.min(row_begins) - key_begin, 0) // KEY_TILE * KEY_TILE
-    for tile_begin in range(first, tl.max(row_ends), KEY_TILE):
-        keys = tile_begin + tl.arange(0, KEY_TILE)
+        first += tl.maximum(tl.min(row_begins) - key_begin, 0) // key_tile * key_tile
+    for tile_begin in range(first, tl.max(row_ends), key_tile):
+        seen = tile_begin + tl.arange(0, key_tile)
         # Beyond the end the last key is loaded again, at weight 0: free memory may hold what is not a number.
-        offsets = tl.minimum(keys, key_end - 1) - table_begin
-        blocks = tl.load(block_table + offsets // BLOCK_SIZE).to(tl.int64)
-        slots = ((blocks * num_kv_heads + kv_head) * BLOCK_SIZE + offsets % BLOCK_SIZE)[:, None]
+        offsets = tl.minimum(seen, key_end - 1) - table_begin
+        blocks = tl.load(block_table + offsets // sizes.block).to(tl.int64)
+        slots = ((blocks * cache.num_heads + kv_head) * sizes.block + offsets % sizes.block)[:, None]
 
-        key = load_vectors(k_cache + slots * HEAD_DIM, HEAD_DIM, HEAD_TILE)
+        key = load_vectors(cache.k + slots * sizes.head_dim, sizes.head_dim, sizes.head_tile)
         scores = tl.dot(query, tl.trans(key), input_precision="ieee") * row_scale
         if softcap is not None:
             # tanh x = 1 - 2 / (exp(2x) + 1), and the exponential must not overflow.
             scores = softcap * LOG2_E * (1 - 2 / (tl.exp2(tl.minimum(scores, 64.0)) + 1))
-        visible = keys[None, :] < row_ends[:, None]
+        visible = seen[None, :] < row_ends[:, None]
         if window is not None:
-            visible &= keys[None, :] >= row_begins[:, None]
+            visible &= seen[None, :] >= row_begins[:, None]
         scores = tl.where(visible, scores, float("-inf"))
 
         new_max = tl.maximum(running_max, tl.max(scores, axis=1))
@@ -160,14 +76,31 @@ def attend_keys(
         running_max = new_max
         # Fused, or some forms of the kernels would spill registers.
         running_sum = tl.fma(running_sum, decay, tl.sum(weights, axis=1))
-        value = load_vectors(v_cache + slots * VALUE_DIM, VALUE_DIM, VALUE_TILE)
+        value = load_vectors(cache.v + slots * sizes.value_dim, sizes.value_dim, sizes.value_tile)
         acc = tl.dot(weights.to(value.dtype), value, acc * decay[:, None], input_precision="ieee")
     return running_max, running_sum, acc
 
 
 @triton.jit
-def normalise(running_max, running_sum, acc):
+def scale_of(heads, scoring):
+    """The factor of rows of these heads [M]: a scalar, or [M, 1]."""
+    row_scale = scoring.scale
+    if scoring.head_scales is not None:
+        row_scale = scoring.scale * tl.load(scoring.head_scales + heads).to(tl.float32)[:, None]
+    return row_scale
+
+
+@triton.jit
+def load_query(query, rows, heads, sizes):
+    """The vectors of these rows and heads, [M] each, as [M, head_tile]."""
+    pointers = query.rows + rows * query.token_stride + heads[:, None] * query.head_stride
+    return load_vectors(pointers, sizes.head_dim, sizes.head_tile)
+
+
+@triton.jit
+def normalise(state):
     """out [M, dim] and lse [M] of a PartialAttention from the running values."""
+    running_max, running_sum, acc = state
     total = tl.where(running_sum > 0, running_sum, 1.0)
     lse = (running_max + tl.log2(total)) * LN_2
     return acc / total[:, None], tl.where(running_sum > 0, lse, float("-inf"))

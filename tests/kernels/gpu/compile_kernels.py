@@ -44,13 +44,15 @@ def specializations(module: str) -> list[Specialization]:
 
 def compile_for(target: GPUTarget, specialization: Specialization) -> dict[str, Any]:
     kernel, signature = specialization.kernel, specialization.signature
+    leaves = list(specialization.leaves())
     multiples_of_16 = [
-        parameter.num
-        for parameter in kernel.params
-        if re.fullmatch(r"\*.+|i32|i64", signature[parameter.name]) and not parameter.do_not_specialize
+        leaf.path
+        for leaf in leaves
+        if re.fullmatch(r"\*.+|i32|i64", leaf.kind) and not kernel.params[leaf.path[0]].do_not_specialize
     ]
-    attributes = {(index,): [["tt.divisibility", 16]] for index in multiples_of_16}
-    source = ASTSource(kernel, signature, specialization.constants, attributes)
+    attributes = {path: [["tt.divisibility", 16]] for path in multiples_of_16}
+    constants = {leaf.path: leaf.value for leaf in leaves if leaf.kind == "constexpr"}
+    source = ASTSource(kernel, signature, constants, attributes)
     with contextlib.redirect_stdout(io.StringIO()) as log:
         compiled = triton.compile(source, target=target, options=specialization.launched)
     if target.backend == "cuda":
