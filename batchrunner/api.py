@@ -1,4 +1,4 @@
-"""What a script calls: annotate() and submit(). Engine is in engine/engine.py."""
+"""What a script calls: annotate() and submit(). Engine is in generate/engine.py."""
 
 import filecmp
 import json

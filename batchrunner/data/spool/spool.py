@@ -1,6 +1,6 @@
 """The spool: every row of a job as a request, in input order, in memory-mapped Arrow files.
 
-It says what is asked, not who is asked: it outlives a change of the model's weights. spool_batch.py says what it holds.
+It says what is asked, not who is asked: it outlives a change of the model's weights. batch.py says what it holds.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -140,7 +140,7 @@ def prepare_spool(
     on_rows is told how many rows came through: all at once if all were there. It may raise; what is whole stays.
     field_orders: [num_rows, num_fields], the order of the job's fields in each row; None: the job's own.
 
-    Raises JobFileError for a template that does not compile, OSError, and what spool_writer.write_rows raises.
+    Raises JobFileError for a template that does not compile, OSError, and what writer.write_rows raises.
     """
     builder = PromptBuilder(job, encoder)
     inputs = SpoolInputs.of(job, encoder.identity, field_orders)
