@@ -3,7 +3,8 @@
 import filecmp
 import json
 import tempfile
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -119,9 +120,10 @@ def _write_input(dataset: Any, folder: Path) -> Path:
 
 def _to_table(dataset: Any) -> pa.Table:
     if isinstance(dataset, pa.Table):
-        return dataset
+        return _with_different_names(dataset.column_names, dataset)
     kind = f"{type(dataset).__module__.partition('.')[0]}.{type(dataset).__name__}"
     if kind == "pandas.DataFrame":
+        _with_different_names(map(str, dataset.columns), dataset)  # as pyarrow names them
         return pa.Table.from_pandas(dataset, preserve_index=False)
     if kind == "datasets.Dataset":
         return dataset.with_format("arrow")[:]
@@ -133,8 +135,16 @@ def _to_table(dataset: Any) -> pa.Table:
     )
 
 
+def _with_different_names(names: Iterable[str], dataset: Any) -> Any:
+    """The data set. Raises UsageError where two columns have one name: a template could not say which it means."""
+    repeated = [name for name, count in Counter(names).items() if count > 1]
+    if repeated:
+        raise UsageError(f"annotate(): more than one column is called {repeated[0]!r}; give each a name of its own")
+    return dataset
+
+
 def _like(dataset: Any, answers: pa.Table) -> Any:
-    """The answers beside the rows, in the type of the caller's data set."""
+    """The answers beside the rows, by position, in the type of the caller's data set."""
     if isinstance(dataset, list):
         return [{**row, **answer} for row, answer in zip(dataset, answers.to_pylist(), strict=True)]
     if isinstance(dataset, pa.Table):
@@ -143,8 +153,8 @@ def _like(dataset: Any, answers: pa.Table) -> Any:
         return dataset
     if type(dataset).__name__ == "DataFrame":
         added = answers.to_pandas()
-        added.index = dataset.index
-        return dataset.join(added)
+        # Arrays, not series: pandas joins series by the labels of the index, which may be there twice.
+        return dataset.assign(**{name: added[name].array for name in answers.column_names})
     import datasets
 
     return datasets.concatenate_datasets([dataset, datasets.Dataset(answers)], axis=1)

@@ -4,7 +4,7 @@ from batchrunner.engine.scheduling.policies.fcfs import FirstComeFirstServed
 
 
 class PlannedOrder(FirstComeFirstServed):
-    """Requests run as they arrive, and they arrive in the depth-first order of their prefix tree (plan/prefix_order.py).
+    """Requests run as they arrive: in the depth-first order of their prefix tree (plan/prefix_order.py).
 
     A prefix is computed once, by its first request; after its last one it is evicted before all others.
     """
