@@ -2,6 +2,7 @@
 #include "vector.h"
 
 #define MIN_PARALLEL 16384
+#define LEVELS 127
 
 static float largest_product(const float *x, const float *factors, int64_t n) {
     vec most = {0};
@@ -15,13 +16,12 @@ static float largest_product(const float *x, const float *factors, int64_t n) {
     return result;
 }
 
-/* values = round(x · factors / scale) + levels + 1; adding the half and cutting off rounds, as no sum is negative. */
-void quantize_rows(const float *x, const float *factors, uint8_t *values, float *scales, int64_t num_rows, int64_t n,
-                   int64_t levels) {
+/* values = round(x · factors / scale) + LEVELS + 1; adding the half and cutting off rounds, as no sum is negative. */
+void quantize_rows(const float *x, const float *factors, uint8_t *values, float *scales, int64_t num_rows, int64_t n) {
 #pragma omp parallel for schedule(static) if (num_rows * n > MIN_PARALLEL)
     for (int64_t row = 0; row < num_rows; row++) {
         const float *from = x + row * n, most = largest_product(from, factors, n);
-        const float scale = most > 0 ? most / levels : 1.0f, inverse = 1.0f / scale, middle = levels + 1.5f;
+        const float scale = most > 0 ? most / LEVELS : 1.0f, inverse = 1.0f / scale, middle = LEVELS + 1.5f;
         uint8_t *to = values + row * n;
         for (int64_t i = 0; i < n; i++) to[i] = (uint8_t)(int32_t)(from[i] * factors[i] * inverse + middle);
         scales[row] = scale;

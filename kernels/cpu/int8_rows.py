@@ -15,12 +15,12 @@ class CInt8Rows:
     def __init__(self) -> None:
         self._library = load_library("int8_rows", {})
 
-    def quantize(self, x: Tensor, factors: Tensor, levels: int) -> QuantizedRows:
+    def quantize(self, x: Tensor, factors: Tensor) -> QuantizedRows:
         values = torch.empty(x.shape, dtype=torch.uint8)
         scales = torch.empty(x.shape[0])
         self._library.quantize_rows(
             *(ctypes.c_void_p(tensor.data_ptr()) for tensor in (x, factors, values, scales)),
-            *map(ctypes.c_int64, (*x.shape, levels)),
+            *map(ctypes.c_int64, x.shape),
         )
         return QuantizedRows(values, scales)
 

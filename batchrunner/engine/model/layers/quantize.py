@@ -11,7 +11,7 @@ from transformers.pytorch_utils import Conv1D
 
 from batchrunner.engine.kv.paged_kv import LayerShape
 from batchrunner.engine.model.layers.dry_run import DryRun, DryWork
-from batchrunner.engine.model.layers.int8 import SMOOTHING, Int8Linear, activation_levels
+from batchrunner.engine.model.layers.int8 import SMOOTHING, Int8Linear, weight_levels
 from batchrunner.engine.model.layers.linear import PlainLinear
 from batchrunner.engine.text.tokenizer import Tokenizer
 from batchrunner.kernels.cpu.build import BuildError
@@ -46,13 +46,13 @@ def quantize(
         for hook in hooks:
             hook.remove()
     num_replaced = _replace(model, maxima, _int8_rows())
-    num_bits = (2 * activation_levels() + 1).bit_length()
-    return f"{num_replaced} of {len(linears)} linear layers in int8 (activations of {num_bits} bits)"
+    num_bits = (2 * weight_levels() + 1).bit_length()
+    return f"{num_replaced} of {len(linears)} linear layers in int8 (weights of {num_bits} bits)"
 
 
 def recipe() -> str:
     """A digest of all that decides the weights, beside the model. Raises DeviceError."""
-    parts = (_TEXT.read_text(encoding="utf-8"), _MAX_TOKENS, SMOOTHING, activation_levels())
+    parts = (_TEXT.read_text(encoding="utf-8"), _MAX_TOKENS, SMOOTHING, "weights", weight_levels())
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
 

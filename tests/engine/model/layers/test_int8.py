@@ -12,7 +12,7 @@ from torch import nn
 from batchrunner import Engine, SamplingParams
 from batchrunner.engine.model.fingerprint import model_fingerprint
 from batchrunner.engine.model.layers import quantize
-from batchrunner.engine.model.layers.int8 import Int8Linear, activation_levels
+from batchrunner.engine.model.layers.int8 import Int8Linear, weight_levels
 from batchrunner.engine.model.model_files import find_model
 from batchrunner.errors import UsageError
 from batchrunner.kernels.cpu.int8_rows import CInt8Rows
@@ -29,26 +29,24 @@ def rows_in_c() -> CInt8Rows:
     return CInt8Rows()
 
 
-@pytest.mark.parametrize("levels", [63, 127])
 @pytest.mark.parametrize(("num_rows", "width"), [(1, 1), (3, 7), (2, 33), (40, 576)])
-def test_rows_become_the_same_bytes_in_c(rows_in_c: CInt8Rows, num_rows: int, width: int, levels: int) -> None:
+def test_rows_become_the_same_bytes_in_c(rows_in_c: CInt8Rows, num_rows: int, width: int) -> None:
     torch.manual_seed(width)
     x, factors = torch.randn(num_rows, width) * 5, torch.rand(width) + 0.5
-    found, expected = rows_in_c.quantize(x, factors, levels), TORCH.quantize(x, factors, levels)
+    found, expected = rows_in_c.quantize(x, factors), TORCH.quantize(x, factors)
     torch.testing.assert_close(found.scales, expected.scales)
     assert int((found.values.int() - expected.values.int()).abs().max()) <= 1  # a fused multiply-add rounds once
     assert float((found.values != expected.values).float().mean()) < 0.01
 
 
-@pytest.mark.parametrize("levels", [63, 127])
-def test_bytes_stand_for_what_they_were_made_of(rows_in_c: CInt8Rows, levels: int) -> None:
+def test_bytes_stand_for_what_they_were_made_of(rows_in_c: CInt8Rows) -> None:
     torch.manual_seed(0)
     x, factors = torch.randn(9, 50), torch.rand(50) + 0.5
     x[4] = 0
-    found = rows_in_c.quantize(x, factors, levels)
-    assert int(found.values.min()) >= 1 and int(found.values.max()) == 2 * levels + 1
-    assert (found.values[4] == levels + 1).all() and found.scales[4] == 1
-    back = (found.values.float() - levels - 1) * found.scales[:, None]
+    found = rows_in_c.quantize(x, factors)
+    assert int(found.values.min()) >= 1 and int(found.values.max()) == 255
+    assert (found.values[4] == 128).all() and found.scales[4] == 1
+    back = (found.values.float() - 128) * found.scales[:, None]
     assert ((back - x * factors).abs() <= 0.501 * found.scales[:, None]).all()
 
 
@@ -70,7 +68,7 @@ def test_a_product_is_close_to_that_of_floats(rows_in_c: CInt8Rows, num_rows: in
     with torch.inference_mode():
         found = Int8Linear(own.weight, own.bias, x.abs().amax(dim=0), rows_in_c)(x)
         error = (found - own(x)).norm() / own(x).norm()
-    assert float(error) < (0.015 if activation_levels() == 127 else 0.03)
+    assert float(error) < (0.015 if weight_levels() == 127 else 0.03)
 
 
 def test_a_row_does_not_depend_on_its_neighbours(rows_in_c: CInt8Rows) -> None:
@@ -104,24 +102,24 @@ def test_rows_that_are_part_of_wider_ones(rows_in_c: CInt8Rows) -> None:
 
 SUMS = """
 import torch
-from batchrunner.engine.model.layers.int8 import Int8Linear, activation_levels
+from batchrunner.engine.model.layers.int8 import Int8Linear, weight_levels
 from batchrunner.kernels.int8_rows import TorchInt8Rows
 for num_rows, width in ((1, 64), (3, 576), (256, 1536)):
-    weight = torch.full((32, width), 127.0)
-    x = torch.full((num_rows, width), float(activation_levels()))
+    weight = torch.full((32, width), float(weight_levels()))
+    x = torch.full((num_rows, width), 127.0)
     out = Int8Linear(weight, None, torch.full((width,), 127.0), TorchInt8Rows())(x)
     torch.testing.assert_close(out, x @ weight.T)
-print(activation_levels())
+print(weight_levels())
 """
 
 
 @pytest.mark.parametrize("instructions", ["DEFAULT", "AVX2", "AVX512_CORE"])
 def test_sums_never_overflow(instructions: str) -> None:
-    """Without VNNI bytes are added up in 16 bits; activations then have 7 bits."""
+    """Without VNNI bytes are added up in 16 bits; weights then have 7 bits."""
     environment = os.environ | {"ONEDNN_MAX_CPU_ISA": instructions}
     run = subprocess.run([sys.executable, "-c", SUMS], env=environment, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
-    assert run.stdout.split() == [str(activation_levels()) if instructions == "DEFAULT" else "63"]
+    assert run.stdout.split() == [str(weight_levels()) if instructions == "DEFAULT" else "63"]
 
 
 @pytest.mark.parametrize("family", ["llama", "gpt2"])
@@ -187,6 +185,6 @@ def test_smollm2_predicts_nearly_as_well() -> None:
         f"\nperplexity {exact.perplexity:.2f}, in int8 {quantized.perplexity:.2f} "
         f"({quantized.perplexity / exact.perplexity - 1:+.2%}); equal greedy tokens {exact.share_equal(quantized):.1%}"
     )
-    is_eight_bits = activation_levels() == 127
-    assert quantized.perplexity < exact.perplexity * (1.02 if is_eight_bits else 1.04)
-    assert exact.share_equal(quantized) > (0.9 if is_eight_bits else 0.85)
+    has_eight_bits = weight_levels() == 127
+    assert quantized.perplexity < exact.perplexity * (1.02 if has_eight_bits else 1.04)
+    assert exact.share_equal(quantized) > (0.9 if has_eight_bits else 0.85)
